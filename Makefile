@@ -1,0 +1,49 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+
+VENV ?= .venv
+RUN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo down test test-fast test-cluster bench lint format lock clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(STAMP) ## Bring up a one-machine cluster with simulated cards and run eight notebooks on them
+	$(RUN)/gpushare demo
+
+down: $(STAMP) ## Take the demo's cluster down; nothing of it stays
+	$(RUN)/gpushare playground down
+
+test: lint test-fast test-cluster ## Everything: style and types, unit tests, tests on a real cluster
+
+test-fast: $(STAMP) ## Unit tests; no cluster, no root
+	$(RUN)/pytest tests/unit
+
+test-cluster: $(STAMP) ## Tests on the playground's real cluster (needs root; skipped with the reason without)
+	$(RUN)/pytest tests/cluster --timeout 900
+
+bench: $(STAMP) ## Measure; JSON under build/bench
+	$(RUN)/python -m tests.bench
+
+lint: $(STAMP) ## Style (ruff) and types (mypy)
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+format: $(STAMP) ## Let ruff mend what it can
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+lock: $(STAMP) ## Resolve requirements.lock anew
+	$(RUN)/uv pip compile --universal --all-extras --generate-hashes --python-version 3.11 \
+		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		pyproject.toml -o requirements.lock
+
+$(STAMP): scripts/venv pyproject.toml requirements.lock hatch_build.py $(wildcard device_plugin/api/*.proto)
+	scripts/venv $(VENV)
+	@touch $@
+
+clean: ## Remove what was built here (the cluster's binaries stay in the user's cache)
+	rm -rf $(VENV) build dist
