@@ -1,0 +1,3 @@
+module gpushare.playground/pause
+
+go 1.26.0

@@ -1,0 +1,113 @@
+"""What each image is made of: its Containerfile, the image under it, and its build context."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from playground import binaries
+from playground.images import debian, wheel
+from playground.progress import Say
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+BASE = "debian-base"
+
+Inputs = Callable[[], Iterable[str]]
+Fill = Callable[[Path, Path, Say], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``inputs`` are texts that change when the image has to be built again, besides the
+    Containerfile and the image under it; ``fill`` puts the build context into a folder (the
+    second folder is for logs)."""
+
+    name: str
+    containerfile: Path
+    inputs: Inputs
+    fill: Fill
+    base: str | None = BASE
+    minutes: float = 1.0
+    needs: tuple[str, ...] = field(default=())  # programs of the host, as Debian packages
+
+    def key(self) -> str:
+        digest = hashlib.sha256(self.containerfile.read_bytes())
+        if self.base:
+            digest.update(RECIPES[self.base].key().encode())
+        for text in self.inputs():
+            digest.update(text.encode() + b"\0")
+        return digest.hexdigest()[:16]
+
+
+def _of_files(paths: Iterable[Path]) -> Iterable[str]:
+    for path in paths:
+        yield f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _kubernetes_inputs() -> Iterable[str]:
+    yield binaries.module_of("kube-scheduler").build_id()
+
+
+def _kubernetes_context(context: Path, logs: Path, say: Say) -> None:
+    shutil.copyfile(binaries.path("kube-scheduler", say).resolve(), context / "kube-scheduler")
+    (context / "kube-scheduler").chmod(0o755)
+
+
+_NOTEBOOK = HERE / "singleuser-requirements.txt"
+
+
+def _notebook_context(context: Path, logs: Path, say: Say) -> None:
+    shutil.copy(_NOTEBOOK, context)
+
+
+def _product(name: str, package: str) -> Recipe:
+    checkout_files = ("pyproject.toml", "requirements.lock", "images/environment.py")
+
+    def inputs() -> Iterable[str]:
+        yield from _of_files(CHECKOUT / file for file in checkout_files)
+        yield from _of_files(wheel.sources(CHECKOUT, ("gpushare", package)))
+
+    def context(folder: Path, logs: Path, say: Say) -> None:
+        for file in checkout_files:
+            (folder / file).parent.mkdir(exist_ok=True)
+            shutil.copy(CHECKOUT / file, folder / file)
+        wheel.build(CHECKOUT, folder / "dist", logs / "wheel.log", say)
+
+    return Recipe(name, CHECKOUT / "images" / f"{name}.Containerfile", inputs, context)
+
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            BASE,
+            HERE / "debian-base.Containerfile",
+            debian.inputs,
+            debian.context,
+            base=None,
+            minutes=1.5,
+            needs=("debootstrap",),
+        ),
+        Recipe(
+            "kube-scheduler",
+            HERE / "kube-scheduler.Containerfile",
+            _kubernetes_inputs,
+            _kubernetes_context,
+            base=None,
+            minutes=0.2,
+        ),
+        Recipe(
+            "singleuser",
+            HERE / "singleuser.Containerfile",
+            lambda: _of_files([_NOTEBOOK]),
+            _notebook_context,
+            minutes=1.5,
+        ),
+        _product("extender", "extender"),
+        _product("device-plugin", "device_plugin"),
+    )
+}
