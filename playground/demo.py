@@ -19,6 +19,7 @@ from typing import Any
 from gpushare import placement
 from gpushare.names import Names
 from playground import images
+from playground.addresses import DEFAULT_NAME
 from playground.api import ApiError
 from playground.capability import can_run_containers
 from playground.cluster import Cluster
@@ -275,18 +276,19 @@ def inspect(cluster: Cluster, *arguments: str) -> str:
 
 def farewell(hub: Hub, clock: Clock) -> str:
     """What the user can do now."""
-    names = ", ".join(person.name for person in PEOPLE)
-    seconds = time.monotonic() - clock.started
+    people = ", ".join(person.name for person in PEOPLE)
+    host = hub.url.removeprefix("http://")
+    named = "" if hub.cluster.name == DEFAULT_NAME else f" --name {hub.cluster.name}"
     return "\n".join(
         (
-            f"All of it in {seconds:.0f} s. JupyterHub goes on running:",
+            f"All of it in {time.monotonic() - clock.started:.0f} s. JupyterHub goes on running:",
             "",
-            f"  {hub.url}    log in as {names} or any other name; the password is {PASSWORD!r}",
+            f"  {hub.url}",
+            f"  log in as {people} or any other name; the password is {PASSWORD}",
             "",
-            "  from another machine:  "
-            f"ssh -L 8000:{hub.url.removeprefix('http://')} THIS-MACHINE, then http://localhost:8000",
-            "  what is where:         gpushare inspect",
-            "  kubectl:               gpushare playground kubectl get pods -A",
-            "  take it all down:      make down",
+            f"  from another machine:  ssh -L 8000:{host} THIS-MACHINE, then http://localhost:8000",
+            f"  what is where:         KUBECONFIG={hub.cluster.kubeconfig()} gpushare inspect",
+            f"  the pods:              gpushare playground{named} kubectl get pods -A",
+            f"  take it all down:      gpushare playground{named} down",
         )
     )

@@ -74,6 +74,8 @@ class HostScheduler:
                     f"--kubeconfig={kubeconfig}",
                     f"--verbs={self.address}:{_VERBS_PORT}",
                     f"--state={self.address}:{_STATE_PORT}",
+                    # Simulated containers never say that they have ended.
+                    "--Extender.max_hold=0",
                 ),
                 ready=Http(f"http://{self.address}:{_STATE_PORT}/readyz"),
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,11 @@ class Secrets:
 
 
 class Hub:
-    """The Hub of one playground. ``catalogue`` is '' for the one that comes with gpushare."""
+    """The Hub of one playground.
+
+    ``catalogue`` is '' for the one that comes with gpushare; ``spawner`` are further settings of
+    ``c.GPUShareSpawner``.
+    """
 
     def __init__(
         self,
@@ -54,11 +58,13 @@ class Hub:
         say: Say = print,
         catalogue: str = "",
         admins: Sequence[str] = ("admin",),
+        spawner: Mapping[str, object] | None = None,
     ) -> None:
         self.cluster = cluster
         self.say = say
         self.catalogue = catalogue
         self.admins = tuple(admins)
+        self.spawner = dict(spawner or {})
         self.folder = cluster.folders.root / "hub"
 
     @property
@@ -177,6 +183,7 @@ class Hub:
             "culler_token": secrets.culler_token,
             "password": PASSWORD,
             "admins": self.admins,
+            "spawner": self.spawner,
             "namespace": NAMESPACE,
             "image": IMAGE,
             "catalogue": self.catalogue,

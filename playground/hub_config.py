@@ -64,3 +64,5 @@ c.GPUShareSpawner.extender_url = given["extender_url"]
 c.GPUShareSpawner.extender_ca = given["extender_ca"]
 c.GPUShareSpawner.extender_server_name = given["extender_server_name"]
 c.GPUShareSpawner.extender_token_file = f"{given['folder']}/token"
+for name, value in given["spawner"].items():
+    c.GPUShareSpawner[name] = value

@@ -27,6 +27,7 @@ class GoModule:
     tags: tuple[str, ...] = ()
     tool: bool = False  # `go build tool` instead of a main.go here
     minutes: float = 1
+    stamps: tuple[str, ...] = ()  # what the linker is to write into the program: "package.name=value"
 
     @property
     def folder(self) -> Path:
@@ -59,9 +60,9 @@ class GoModule:
         return [*arguments, "tool" if self.tool else "."]
 
     def _stamps(self) -> list[str]:
-        # A Kubernetes without these calls itself v0.0.0-master, and clients refuse that as too old.
         if self.path != "k8s.io/kubernetes":
-            return []
+            return [f"-X {stamp}" for stamp in self.stamps]
+        # A Kubernetes without these calls itself v0.0.0-master, and clients refuse that as too old.
         major, minor = self.version.removeprefix("v").split(".")[:2]
         values = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
         return [
@@ -95,7 +96,18 @@ MODULES = (
         tags=("no_btrfs", "no_devmapper", "no_zfs"),
         tool=True,
     ),
-    GoModule("helm", "helm.sh/helm/v3", ("helm",), tool=True, minutes=1.5),
+    GoModule(
+        name="helm",
+        path="helm.sh/helm/v3",
+        programs=("helm",),
+        tool=True,
+        minutes=1.5,
+        # Otherwise it takes every cluster that it does not ask for a Kubernetes 1.20.
+        stamps=(
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+        ),
+    ),
     GoModule("kwok", "sigs.k8s.io/kwok", ("kwok",), tool=True, minutes=1.5),
     GoModule("pause", "gpushare.playground/pause", ("pause",), minutes=0.2),
 )

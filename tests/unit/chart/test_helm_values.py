@@ -1,0 +1,116 @@
+"""The ready values: who they are for, and that what they set exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub_integration.spawner import GPUShareSpawner
+from profiles import reader
+from tests.unit.chart.combinations import VALUES_FOLDER
+from tests.unit.chart.rendering import ROOT, Chart
+
+FILES = sorted(VALUES_FOLDER.glob("*.yaml"))
+HUB_FILE = VALUES_FOLDER / "zero-to-jupyterhub.yaml"
+
+
+def header(file: Path) -> str:
+    lines = []
+    for line in file.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#"))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_file_says_for_whom_and_how(file: Path) -> None:
+    text = header(file)
+    assert text.startswith(" For whom: ")
+    assert "helm upgrade --install gpushare charts/gpushare" in text
+    for path in re.findall(r"helm-values/[\w.-]+|images/[\w.-]+", text):
+        assert (ROOT / path).exists(), path
+    assert f"helm-values/{file.name}" in text
+
+
+def test_every_file_is_listed() -> None:
+    listed = set(re.findall(r"^\| `([\w.-]+)`", (VALUES_FOLDER / "README.md").read_text(), re.M))
+    assert listed == {file.name for file in FILES}
+
+
+@pytest.fixture(scope="module")
+def hub() -> dict[str, Any]:
+    values = yaml.safe_load(HUB_FILE.read_text())
+    assert isinstance(values, dict)
+    return values
+
+
+# What Zero to JupyterHub's schema takes, of the parts that we use. It is closed at each of these
+# levels: an unknown key stops the installation.
+ZERO_TO_JUPYTERHUB: dict[str, set[str]] = {
+    "": {"hub", "proxy", "singleuser", "scheduling", "prePuller", "cull", "custom", "global"},
+    "hub": {
+        "image", "config", "extraConfig", "extraFiles", "extraVolumes", "extraVolumeMounts",
+        "extraEnv", "services", "loadRoles", "networkPolicy", "templatePaths", "templateVars",
+    },
+    "hub.image": {"name", "tag", "pullPolicy", "pullSecrets"},
+    "singleuser": {"startTimeout", "image", "extraTolerations", "extraResource", "profileList"},
+    "prePuller": {"extraTolerations", "hook", "continuous", "pullProfileListImages"},
+    "cull": {
+        "enabled", "users", "adminUsers", "removeNamedServers", "timeout", "every", "concurrency",
+        "maxAge",
+    },
+}  # fmt: skip
+
+
+def test_hub_values_fit_the_closed_schema(hub: dict[str, Any]) -> None:
+    for path, known in ZERO_TO_JUPYTERHUB.items():
+        part: Any = hub
+        for key in filter(None, path.split(".")):
+            part = part.get(key, {})
+        assert part.keys() <= known, path or "the root"
+    for section in hub["hub"]["config"]:
+        assert re.match(r"[A-Z]", section), "classes begin with a capital letter"
+    for file in hub["hub"]["extraFiles"].values():
+        assert file.keys() <= {"mountPath", "data", "stringData", "binaryData", "mode"}
+        assert len(file.keys() & {"data", "stringData", "binaryData"}) == 1
+
+
+def test_hub_values_set_what_the_spawner_has(hub: dict[str, Any]) -> None:
+    traits = GPUShareSpawner.class_traits(config=True)
+    assert hub["hub"]["config"]["GPUShareSpawner"].keys() <= traits.keys()
+
+
+def test_hub_reads_its_files_where_they_are_mounted(hub: dict[str, Any]) -> None:
+    settings = hub["hub"]["config"]["GPUShareSpawner"]
+    files = {f["mountPath"] for f in hub["hub"]["extraFiles"].values()}
+    assert settings["catalogue_file"] in files
+    (mount,) = hub["hub"]["extraVolumeMounts"]
+    assert settings["extender_ca"] == f"{mount['mountPath']}/ca.crt"
+    (volume,) = hub["hub"]["extraVolumes"]
+    assert volume["name"] == mount["name"]
+
+
+def test_hub_finds_the_state_api_and_its_authority(chart: Chart, hub: dict[str, Any]) -> None:
+    release = chart.render({"tls": {"publishTo": ["jupyter"]}})
+    service = release.of("Service", "gpushare-extender")
+    metadata, (port,) = service["metadata"], service["spec"]["ports"]
+    url = f"https://{metadata['name']}.{metadata['namespace']}.svc:{port['port']}"
+    assert hub["hub"]["config"]["GPUShareSpawner"]["extender_url"] == url
+    (volume,) = hub["hub"]["extraVolumes"]
+    authorities = {
+        m["metadata"]["namespace"]
+        for m in release.all("ConfigMap")
+        if m["metadata"]["name"] == volume["configMap"]["name"]
+    }
+    assert authorities == {"gpushare", "jupyter"}
+
+
+def test_catalogue_of_the_hub_values_is_valid(hub: dict[str, Any]) -> None:
+    (file,) = hub["hub"]["extraFiles"].values()
+    catalogue = reader.loads(yaml.safe_dump(file["data"], sort_keys=False))
+    assert [profile.name for profile in catalogue.profiles] == ["t4", "a10", "cpu"]
