@@ -80,8 +80,10 @@ def assign(
     found = search.run()
     if found is None:
         return explain(cards, request)
-    order = {c.name: i for i, c in enumerate(request.containers)}
-    return Placement(uid, node, tuple(sorted(found, key=lambda c: order[c.name])))
+    roles, names = list(Role), [c.name for c in request.containers]
+    # The order in which the annotation lists them, so that reading it back gives an equal value.
+    found.sort(key=lambda c: (roles.index(c.role), names.index(c.name)))
+    return Placement(uid, node, tuple(found))
 
 
 class _Search:

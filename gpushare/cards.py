@@ -20,6 +20,7 @@ class Card:
 
     ``memory`` is in MiB. ``index`` is NVML's, ``minor`` is the number in /dev/nvidiaN; they may
     differ, so the card's identity is its ``uuid``. ``health`` is "ok" or the reason why it is not.
+    ``taken`` is what processes outside of any slice hold of the memory, in MiB.
     """
 
     uuid: str
@@ -28,6 +29,7 @@ class Card:
     model: str
     memory: int
     health: str = HEALTHY
+    taken: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -64,6 +66,7 @@ def encode(node: NodeCards) -> str:
             "model": c.model,
             "memory": c.memory,
             "health": c.health,
+            **({"taken": c.taken} if c.taken else {}),
         }
         for c in sorted(node.cards, key=lambda c: c.index)
     ]
@@ -97,6 +100,7 @@ def _decode_card(data: object) -> Card:
         model=_text(data, "model"),
         memory=_whole(data, "memory"),
         health=_text(data, "health"),
+        taken=_whole(data, "taken") if "taken" in data else 0,
     )
 
 
@@ -109,8 +113,8 @@ def _whole(data: Mapping[str, object], key: str) -> int:
 
 def _text(data: Mapping[str, object], key: str) -> str:
     value = data.get(key)
-    if not isinstance(value, str) or not value or len(value) > 200:
-        raise ValueError(f"{key!r} is not a text of 1 to 200 characters")
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+        raise ValueError(f"{key!r} is not a printable text of 1 to 200 characters")
     return value
 
 

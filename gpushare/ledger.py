@@ -57,10 +57,10 @@ class NodeAccount:
     def _state(self, card: Card) -> CardState:
         account = self.accounts.get(card.uuid)
         if account is None:
-            return CardState(card, card.memory, 100, empty=True)
+            return CardState(card, card.memory - card.taken, 100, empty=True)
         return CardState(
             card,
-            card.memory - account.used_mib,
+            card.memory - card.taken - account.used_mib,
             100 - account.used_percent,
             empty=not account.holders,
         )
@@ -79,6 +79,9 @@ class Ledger:
 
     def publish(self, node: str, cards: NodeCards) -> None:
         """The node's annotation was read: these are its cards now."""
+        if not cards.cards:
+            self.withdraw(node)
+            return
         account = self._node(node)
         ordered = sorted(cards.cards, key=lambda card: card.index)
         account.cards = {card.uuid: card for card in ordered}
@@ -88,7 +91,7 @@ class Ledger:
     def distrust(self, node: str, problem: str) -> None:
         """The node's annotation cannot be read: nothing new goes there, what is there stays."""
         account = self._node(node)
-        account.cards, account.problem = {}, problem
+        account.cards, account.unit, account.problem = {}, GIB, problem
         self._changed(node)
 
     def withdraw(self, node: str) -> None:
@@ -96,7 +99,7 @@ class Ledger:
         account = self.nodes.get(node)
         if account is None:
             return
-        account.cards, account.problem = {}, ""
+        account.cards, account.unit, account.problem = {}, GIB, ""
         self._forget_if_empty(account)
         self._changed(node)
 
@@ -108,6 +111,8 @@ class Ledger:
             return
         if known is not None:
             self._take_out(known)
+            if known.placement.node != placement.node:
+                self._changed(known.placement.node)
         self.slices[pod.uid] = entry
         account = self._node(placement.node)
         for card, (mib, percent) in placement.footprint().items():

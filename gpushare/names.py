@@ -73,6 +73,46 @@ class Names:
         return f"{self.prefix}/placement"
 
     @property
+    def choice(self) -> str:
+        """On a notebook's pod: which choice of the catalogue it is, as 'profile/slice'."""
+        return f"{self.prefix}/choice"
+
+    @property
+    def idle(self) -> str:
+        """On a notebook's pod: when it may be ended for lack of use, as JSON, in minutes."""
+        return f"{self.prefix}/idle"
+
+    @property
+    def gpu_mem_limit(self) -> str:
+        """On a pod: units of memory that a slice may use while nobody else was given them."""
+        return f"{self.prefix}/gpu-mem-limit"
+
+    @property
+    def enforcement(self) -> str:
+        """On a pod: how strictly its slice is held, as JSON; bounded by the node's settings."""
+        return f"{self.prefix}/enforcement"
+
+    @property
+    def cordon(self) -> str:
+        """On a node: comma list of cards (uuid or index) that take nothing new. An operator's word."""
+        return f"{self.prefix}/cordon"
+
+    @property
+    def node_problem(self) -> str:
+        """On a node: why its device plugin cannot share its cards. Absent where it can."""
+        return f"{self.prefix}/problem"
+
+    @property
+    def shared(self) -> str:
+        """Label of a node whose cards are shared."""
+        return f"{self.prefix}/shared"
+
+    @property
+    def model_label(self) -> str:
+        """Prefix of a node's labels that say how many cards of a model it has: '…/model.T4': '2'."""
+        return f"{self.prefix}/model."
+
+    @property
     def cdi_kind(self) -> str:
         """Kind of the CDI devices that stand for slices."""
         return f"{self.prefix}/slice"

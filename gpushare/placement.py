@@ -112,7 +112,8 @@ def decode(text: str) -> Placement:
         if not isinstance(group, Mapping):
             raise ValueError(f"{key!r} is not an object")
         containers += (
-            ContainerPlacement(str(n), role, _decode_shares(s)) for n, s in group.items()
+            ContainerPlacement(_printable(n, "a container's name"), role, _decode_shares(s))
+            for n, s in group.items()
         )
     if not containers or len(containers) > _MAX_CONTAINERS:
         raise ValueError(f"not 1 to {_MAX_CONTAINERS} containers")
@@ -144,7 +145,10 @@ def _whole(data: Mapping[str, object], key: str, below: int) -> int:
 
 
 def _text(data: Mapping[str, object], key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str) or not value or len(value) > 253:
-        raise ValueError(f"{key!r} is not a text of 1 to 253 characters")
+    return _printable(data.get(key), repr(key))
+
+
+def _printable(value: object, what: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 253 or not value.isprintable():
+        raise ValueError(f"{what} is not a printable text of 1 to 253 characters")
     return value

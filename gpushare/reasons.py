@@ -31,6 +31,8 @@ class Code(StrEnum):
     NO_WHOLE_CARD = "no-whole-card"
     NOT_ENOUGH_CARDS = "not-enough-cards"
     NO_COMBINATION = "no-combination"
+    NOT_OFFERED = "not-offered"
+    KUBELET_FULL = "kubelet-full"
     BOUND_ELSEWHERE = "bound-elsewhere"
     NOT_READY = "not-ready"
 
@@ -47,6 +49,7 @@ UNRESOLVABLE = frozenset(
         Code.UNHEALTHY,
         Code.TOO_LARGE,
         Code.TOO_FEW_CARDS,
+        Code.NOT_OFFERED,
     }
 )
 
@@ -115,6 +118,11 @@ _SENTENCES: dict[Code, str] = {
     Code.NO_COMBINATION: (
         "each container would fit alone, but not all together; the most free on one card is {most_mib}"
     ),
+    Code.NOT_OFFERED: (
+        "the kubelet offers {most} of {resource}, the pod wants {want}; "
+        "the node's device plugin is starting or away"
+    ),
+    Code.KUBELET_FULL: "the kubelet has {most} of {resource} left to give, the pod wants {want}",
     Code.BOUND_ELSEWHERE: "the pod is bound to {node} already",
     Code.NOT_READY: "the extender has not read the cluster yet; it will in a moment",
 }

@@ -1,0 +1,225 @@
+"""``gpushare-extender``: the scheduling half of gpushare, run beside a kube-scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import uvloop
+from traitlets import Enum, Float, TraitError, Unicode, validate
+from traitlets.config import Application
+
+import gpushare
+from extender.api import KubeApi, NoCluster, configuration
+from extender.fitting import Rules
+from extender.server import Address, CannotListen, Certificate, Server
+from extender.service import Service
+from gpushare.names import DEFAULT_PREFIX, Names
+from gpushare.request import Policy
+from gpushare.units import Unit
+
+log = logging.getLogger("extender")
+
+_DRAIN_SECONDS = 4.0
+
+
+class CannotStart(Exception):
+    """A setting cannot be used. The text names it."""
+
+
+class Extender(Application):
+    """Answers kube-scheduler's questions about shared cards, and everybody's about what is where."""
+
+    name = "gpushare-extender"
+    version = gpushare.__version__
+    description = """Scheduler extender for shared GPU cards.
+
+    Follows nodes and pods of the cluster, keeps a ledger of what is free on each card, and answers
+    kube-scheduler's filter, prioritize and bind. Bind is one API call that carries the placement.
+    """
+    examples = """
+        gpushare-extender --kubeconfig ~/.kube/config --state 127.0.0.1:8443
+        gpushare-extender --config /etc/gpushare/extender/config.json
+        gpushare-extender --help-all
+    """
+
+    config_file = Unicode(
+        "",
+        help="""File with settings, JSON or Python as for all traitlets applications.
+
+        JSON: {"Extender": {"unit": "GiB", "policy": "spread"}}""",
+    ).tag(config=True)
+    prefix = Unicode(
+        DEFAULT_PREFIX,
+        help="""Prefix of all names: resources PREFIX/gpu-mem and PREFIX/gpu-percent, annotations.
+
+        Must be the same for the device plugin and the hub. A DNS name, e.g. 'gpu.example.org'.""",
+    ).tag(config=True)
+    unit = Unicode(
+        "GiB",
+        help="""What one gpu-mem is: 'GiB', 'MiB' or a step such as '256MiB'.
+
+        Must be the device plugins' setting; nodes with another one get no pods.""",
+    ).tag(config=True)
+    policy = Enum(
+        [policy.value for policy in Policy],
+        "binpack",
+        help="""How cards are chosen: 'binpack' fills cards that are in use already and keeps whole
+        ones free; 'spread' takes the freest. A pod may choose for itself by annotation.""",
+    ).tag(config=True)
+    verbs_address = Unicode(
+        "127.0.0.1:39999",
+        help="""host:port of the scheduler's verbs, plain HTTP, at /scheduler/.
+
+        Whoever reaches it can bind pods, so it belongs on loopback, beside kube-scheduler.""",
+    ).tag(config=True)
+    state_address = Unicode(
+        "0.0.0.0:8443",
+        help="""host:port of the state API (/v1/nodes, /healthz, /readyz, /metrics), HTTPS.
+
+        On a loopback address it may also run without a certificate, as plain HTTP.""",
+    ).tag(config=True)
+    tls_cert = Unicode(
+        "", help="Certificate (PEM) of the state API. Read again when the file changes."
+    ).tag(config=True)
+    tls_key = Unicode("", help="Private key (PEM) of tls_cert.").tag(config=True)
+    kubeconfig = Unicode(
+        "", help="kubeconfig file to reach the cluster with; empty: the pod's service account."
+    ).tag(config=True)
+    max_hold = Float(
+        90.0,
+        help="""Seconds for which a slice is kept, at most, after its pod was deleted by force while
+        its containers ran. The pod's own grace period plus 10 s is used if that is less.""",
+    ).tag(config=True)
+
+    aliases = {  # noqa: RUF012
+        "config": "Extender.config_file",
+        "kubeconfig": "Extender.kubeconfig",
+        "verbs": "Extender.verbs_address",
+        "state": "Extender.state_address",
+        "policy": "Extender.policy",
+        "log-level": "Application.log_level",
+    }
+    flags = {  # noqa: RUF012
+        "debug": ({"Application": {"log_level": 10}}, "log more"),
+    }
+
+    @validate("prefix")
+    def _valid_prefix(self, proposal: Any) -> str:
+        return _valid("prefix", Names, str(proposal["value"]))
+
+    @validate("unit")
+    def _valid_unit(self, proposal: Any) -> str:
+        return _valid("unit", Unit.parse, str(proposal["value"]))
+
+    @validate("max_hold")
+    def _valid_hold(self, proposal: Any) -> float:
+        if proposal["value"] < 0:
+            raise TraitError("Extender.max_hold: use a number of seconds, 0 or more")
+        return float(proposal["value"])
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        self.log_level = logging.INFO
+        super().initialize(argv)
+        if self.config_file:
+            if not os.path.isfile(self.config_file):
+                raise CannotStart(f"Extender.config_file={self.config_file!r} is not a file")
+            self.load_config_file(self.config_file)
+            # The command line beats the file.
+            self.update_config(self.cli_config)
+        logging.basicConfig(
+            level=self.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
+        )
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(Names(self.prefix), Unit.parse(self.unit), Policy(self.policy))
+
+    def start(self) -> None:
+        uvloop.run(self.serve())
+
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT. Raises NoCluster or CannotListen where it can't start."""
+        verbs_at = Address.parse(self.verbs_address, "Extender.verbs_address")
+        state_at = Address.parse(self.state_address, "Extender.state_address")
+        api = KubeApi(await configuration(self.kubeconfig))
+        try:
+            service = Service(api, self.rules, self.max_hold)
+            servers = [
+                Server(service.verbs_app, verbs_at.listen("Extender.verbs_address")),
+                Server(
+                    service.state_app,
+                    state_at.listen("Extender.state_address"),
+                    self._certificate(state_at),
+                ),
+            ]
+            stop = asyncio.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            log.info("verbs on %s, state on %s", self.verbs_address, self.state_address)
+            await _serve(service, servers, stop)
+        finally:
+            await api.close()
+
+    def _certificate(self, address: Address) -> Certificate | None:
+        if self.tls_cert and self.tls_key:
+            return Certificate(self.tls_cert, self.tls_key)
+        if self.tls_cert or self.tls_key:
+            raise CannotListen("Extender.tls_cert and Extender.tls_key need each other")
+        if address.loopback:
+            return None
+        raise CannotListen(
+            f"Extender.state_address={self.state_address} is not loopback, so Extender.tls_cert and "
+            "Extender.tls_key are needed"
+        )
+
+
+async def _serve(service: Service, servers: list[Server], stop: asyncio.Event) -> None:
+    """Serve until ``stop``, then let binds in flight come to their end."""
+    following = asyncio.create_task(service.run())
+    serving = [asyncio.create_task(server.run_until_stopped()) for server in servers]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait(
+            [following, stopping, *serving], return_when=asyncio.FIRST_COMPLETED
+        )
+        log.info("stopping")
+        for server in servers:
+            server.stop()
+        await service.binder.drain(_DRAIN_SECONDS)
+        await asyncio.wait(serving, timeout=_DRAIN_SECONDS)
+        for task in done - {stopping}:
+            task.result()
+    finally:
+        for task in (following, stopping, *serving):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
+def _valid(setting: str, check: Any, value: str) -> str:
+    try:
+        check(value)
+    except ValueError as error:
+        raise TraitError(f"Extender.{setting}: {error}") from None
+    return value
+
+
+def main() -> None:
+    """Entry point."""
+    app = Extender.instance()
+    try:
+        app.initialize(sys.argv[1:])
+        app.start()
+    except (NoCluster, CannotListen, CannotStart) as error:
+        sys.exit(f"gpushare-extender: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The whole extender, wired: watches, view, binder, waking, events and both web applications."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from fastapi import FastAPI
+
+from extender import state, verbs
+from extender.api import KubeApi
+from extender.auth import Gate
+from extender.binder import Binder
+from extender.clock import Clock, LoopClock
+from extender.events import Announcer
+from extender.facts import NodeFact, PodFact
+from extender.fitting import Rules
+from extender.metrics import CardCollector, CountCollector, Metrics
+from extender.reflector import Reflector, Sink
+from extender.verbs import Verbs
+from extender.view import ClusterView
+from extender.waiting import Waiting, Waker
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """All parts of one extender. ``run`` follows the cluster until cancelled."""
+
+    def __init__(
+        self, api: KubeApi, rules: Rules, max_hold: float = 90, clock: Clock | None = None
+    ) -> None:
+        self.api = api
+        self.clock = clock or LoopClock()
+        self.view = ClusterView(rules, self.clock, max_hold)
+        self.metrics = Metrics()
+        self.binder = Binder(api, self.view, rules.names)
+        self.verbs = Verbs(self.view, self.binder, self.metrics)
+        self.waker = Waker(api, rules.names.prefix)
+        self.waiting = Waiting(self.view, self.waker)
+        self.announcer = Announcer(api, self.view, rules.names.event_source)
+        self.gate = Gate(api, self.clock)
+        self.nodes = Reflector[NodeFact](
+            api,
+            "/api/v1/nodes",
+            Sink(
+                self.view.reader.node,
+                self.view.replace_nodes,
+                self.view.apply_node,
+                lambda fact: self.view.remove_node(fact.name, fact.uid),
+            ),
+            self.clock,
+        )
+        self.pods = Reflector[PodFact](
+            api,
+            "/api/v1/pods",
+            Sink(
+                self.view.reader.pod,
+                self.view.replace_pods,
+                self.view.apply_pod,
+                self.view.remove_pod,
+            ),
+            self.clock,
+            marker=f'"{rules.names.prefix}/'.encode(),
+        )
+        self._progress = {"nodes": self.nodes.progress, "pods": self.pods.progress}
+        self.verbs.on_refused += [self._refused, self.announcer.refused]
+        self.metrics.registry.register(CardCollector(self.view))
+        self.metrics.registry.register(self._counts())
+        self.verbs_app: FastAPI = verbs.application(self.verbs)
+        self.state_app: FastAPI = state.application(
+            self.view, self.waiting, self.gate, self.metrics, self.unready
+        )
+
+    def unready(self) -> str:
+        """Why the extender cannot answer yet, or ''."""
+        for what, progress in self._progress.items():
+            if not progress.synced.is_set():
+                problem = progress.problem
+                return f"the {what} are not read yet" + (f": {problem}" if problem else "")
+        return ""
+
+    async def run(self) -> None:
+        """Follow the cluster, wake and tell pods. Ends only by cancellation."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.nodes.run())
+            # Placements are judged against the cards of their nodes, so the nodes come first.
+            await self.nodes.progress.synced.wait()
+            tasks.create_task(self.pods.run())
+            await self.pods.progress.synced.wait()
+            self._ready()
+            tasks.create_task(self.waiting.run())
+            tasks.create_task(self.announcer.run())
+
+    def _ready(self) -> None:
+        self.verbs.ready = True
+        self.waiting.resume()
+        log.info(
+            "ready: %d nodes with cards, %d slices, %d pods waiting",
+            len(self.view.ledger.nodes), len(self.view.ledger.slices), len(self.waiting.pods),
+        )  # fmt: skip
+        # What was read at the start stays; the collector need not walk it again in each pause.
+        gc.collect()
+        gc.freeze()
+
+    def _refused(self, fact: PodFact, _nodes: Sequence[str]) -> None:
+        if fact.request:
+            self.waiting.refused(fact.ref, fact.request, fact.priority, fact.created)
+
+    def _counts(self) -> CountCollector:
+        return CountCollector(
+            counters={
+                "gpushare_binds": (
+                    "Binds by result",
+                    "result",
+                    lambda: {k: float(v) for k, v in asdict(self.binder.counts).items()},
+                ),
+                "gpushare_lists": (
+                    "Full lists read from the API",
+                    "resource",
+                    lambda: {k: float(p.lists) for k, p in self._progress.items()},
+                ),
+                "gpushare_wakeups": (
+                    "Waiting pods that were touched because a slice became free",
+                    "kind",
+                    lambda: {"touched": float(self.waker.woken)},
+                ),
+            },
+            gauges={
+                "gpushare_watch_age_seconds": (
+                    "Time since the watch last said anything",
+                    "resource",
+                    lambda: {
+                        k: max(0.0, self.clock.now() - p.heard) for k, p in self._progress.items()
+                    },
+                ),
+                "gpushare_waiting_pods": (
+                    "Unbound pods that ask for a slice",
+                    "state",
+                    lambda: {"all": float(len(self.waiting.pods))},
+                ),
+            },
+        )

@@ -1,0 +1,160 @@
+"""How many more pods of one kind would fit now: what a form promises before anybody asks.
+
+Agrees with ``assignment.assign`` by construction and by test, but counts instead of placing, and
+counts equal cards once: a thousand nodes cost what their different states cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpushare.assignment import CardState
+from gpushare.cards import Card
+from gpushare.request import Demand, PodRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many fit now (``free``), and how many would fit on the same cards if all were empty."""
+
+    free: int
+    total: int
+
+    def __add__(self, other: Room) -> Room:
+        return Room(self.free + other.free, self.total + other.total)
+
+
+NO_ROOM = Room(0, 0)
+
+
+class Kind(NamedTuple):
+    """All that counts of a card: cards of one kind are alike. Plain values, so cheap to count."""
+
+    model: str
+    memory: int
+    health: str
+    free_mib: int
+    free_percent: int
+    empty: bool
+
+    @property
+    def state(self) -> CardState:
+        card = Card("-", 0, 0, self.model, self.memory, self.health)
+        return CardState(card, self.free_mib, self.free_percent, self.empty)
+
+
+def kind(state: CardState) -> Kind:
+    card = state.card
+    return Kind(
+        card.model, card.memory, card.health, state.free_mib, state.free_percent, state.empty
+    )
+
+
+class Capacity:
+    """The cards of a cluster at one moment, condensed for counting.
+
+    For what a notebook is: one container that asks, of any card of some models. Cards that a
+    request names by uuid are not told apart here.
+    """
+
+    def __init__(self, nodes: Iterable[Iterable[Kind]]) -> None:
+        layouts: Counter[tuple[tuple[Kind, int], ...]] = Counter()
+        for kinds in nodes:
+            layouts[tuple(sorted(Counter(kinds).items()))] += 1
+        alike: Counter[Kind] = Counter()
+        for layout, number in layouts.items():
+            for one, n in layout:
+                alike[one] += n * number
+        self._layouts = dict(layouts)
+        self._alike = [(one, one.state, n) for one, n in alike.items()]
+        self._rooms: dict[PodRequest, Room] = {}
+
+    @property
+    def cards(self) -> int:
+        """How many cards there are, healthy or not."""
+        return sum(n for _, _, n in self._alike)
+
+    def room(self, request: PodRequest) -> Room:
+        """How many pods with ``request`` fit. Counted once for equal requests."""
+        room = self._rooms.get(request)
+        if room is None:
+            room = self._rooms[request] = self._count(request)
+        return room
+
+    def memory(self, request: PodRequest) -> tuple[int, int]:
+        """(free, total) MiB of the healthy cards that ``request``'s annotations admit."""
+        free = total = 0
+        for one, state, n in self._alike:
+            if state.card.healthy and request.allows(state.card):
+                free += max(0, one.free_mib) * n
+                total += one.memory * n
+        return free, total
+
+    def _count(self, request: PodRequest) -> Room:
+        if not request.containers:
+            return NO_ROOM
+        demand = request.containers[0].demand
+        on_one = {
+            one: (_room(state, demand), n)
+            for one, state, n in self._alike
+            if request.allows(state.card)
+        }
+        if demand.cards == 1:
+            return _sum(on_one.values())
+        return _sum(
+            (
+                Room(
+                    _groups([(room.free, n) for room, n in rooms], demand.cards),
+                    _groups([(room.total, n) for room, n in rooms], demand.cards),
+                ),
+                nodes,
+            )
+            for layout, nodes in self._layouts.items()
+            if (rooms := [(on_one[one][0], n) for one, n in layout if one in on_one])
+        )
+
+
+def _room(state: CardState, demand: Demand) -> Room:
+    """On one card."""
+    if not state.card.healthy:
+        return NO_ROOM
+    if demand.whole:
+        return Room(int(state.empty), 1)
+    mib, percent = demand.on(state.card)
+    return Room(
+        _times(state.free_mib, state.free_percent, mib, percent),
+        _times(state.card.memory, 100, mib, percent),
+    )
+
+
+def _times(have_mib: int, have_percent: int, mib: int, percent: int) -> int:
+    times = [have_mib // mib] if mib else []
+    times += [have_percent // percent] if percent else []
+    return max(0, min(times, default=0))
+
+
+def _groups(rooms: list[tuple[int, int]], size: int) -> int:
+    """How many groups of ``size`` distinct cards can be made of cards with so much room each.
+
+    ``rooms`` holds (room on one card, number of such cards). Exact: t groups exist if and only if
+    the cards, each counted at most t times, offer t × size places.
+    """
+    low, high = 0, sum(room * n for room, n in rooms) // size
+    while low < high:
+        t = (low + high + 1) // 2
+        if sum(min(room, t) * n for room, n in rooms) >= t * size:
+            low = t
+        else:
+            high = t - 1
+    return low
+
+
+def _sum(rooms: Iterable[tuple[Room, int]]) -> Room:
+    free = total = 0
+    for room, n in rooms:
+        free += room.free * n
+        total += room.total * n
+    return Room(free, total)

@@ -1,0 +1,55 @@
+"""The ``gpushare`` command; as ``kubectl-gpushare`` on the path it is ``kubectl gpushare`` too."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import click
+
+import gpushare
+
+# Loaded when they are asked for: what inspects a cluster should not wait for what builds one.
+_COMMANDS = {
+    "inspect": ("gpushare.cli.inspect", "Cards, the slices on them, and who holds them."),
+    "profiles": ("gpushare.cli.profiles", "The catalogue of what notebook users may choose."),
+    "playground": (
+        "gpushare.cli.playground",
+        "A real Kubernetes on this machine to try things on.",
+    ),
+    "demo": ("gpushare.cli.demo", "Eight notebooks on six simulated cards, from nothing."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands live in modules of the same name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, (module, _) in _COMMANDS.items() if importlib.util.find_spec(module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        try:
+            module = importlib.import_module(_COMMANDS[cmd_name][0])
+        except ImportError as error:
+            raise click.ClickException(
+                f"'gpushare {cmd_name}' needs {error.name}, which is not installed: "
+                "pip install 'jupyterhub-gpushare[playground]'"
+            ) from error
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(gpushare.__version__, prog_name="gpushare")
+def main() -> None:
+    """Shared GPU cards on Kubernetes: see them, and try them."""
+
+
+if __name__ == "__main__":
+    main(prog_name="gpushare")

@@ -1,0 +1,147 @@
+"""The extender and a kube-scheduler of its own as processes of this machine, against any cluster.
+
+For tests and measurements of the scheduling half: a simulated playground is cluster enough, and
+nothing needs root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpushare.names import SCHEDULER_NAME, Names
+
+NAMES = Names()
+
+
+def scheduler_configuration(kubeconfig: Path, verbs: str, extender: bool = True) -> dict[str, Any]:
+    """A KubeSchedulerConfiguration as the chart writes it; without an extender for comparisons."""
+    configuration: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,
+        "profiles": [{"schedulerName": SCHEDULER_NAME}],
+    }
+    if extender:
+        configuration["extenders"] = [
+            {
+                "urlPrefix": f"http://{verbs}/scheduler",
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "bindVerb": "bind",
+                "weight": 10,
+                "nodeCacheCapable": True,
+                "httpTimeout": "10s",
+                "ignorable": False,
+                "managedResources": [
+                    {"name": resource, "ignoredByScheduler": True} for resource in NAMES.resources
+                ],
+            }
+        ]
+    return configuration
+
+
+class Process:
+    """A program with a log file."""
+
+    def __init__(
+        self, arguments: list[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.arguments = arguments
+        self.log = log
+        self.env = {**os.environ, **(env or {})}
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.arguments, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """End it; how long that took, in seconds."""
+        began = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=30)
+        return time.monotonic() - began
+
+
+class Pair:
+    """Both programs."""
+
+    def __init__(self, kubeconfig: Path, scheduler: Path, folder: Path, *, extender: bool = True):
+        self.folder = folder
+        self.verbs = f"127.0.0.1:{free_port()}"
+        self.state = f"127.0.0.1:{free_port()}"
+        configuration = folder / "scheduler.yaml"
+        configuration.write_text(
+            yaml.safe_dump(scheduler_configuration(kubeconfig, self.verbs, extender))
+        )
+        self.extender = None
+        if extender:
+            self.extender = Process(
+                [
+                    sys.executable,
+                    "-m",
+                    "extender.app",
+                    f"--kubeconfig={kubeconfig}",
+                    f"--verbs={self.verbs}",
+                    f"--state={self.state}",
+                ],
+                folder / "extender.log",
+            )
+            self.await_ready()
+        self.scheduler = Process(
+            [str(scheduler), f"--config={configuration}", "--secure-port=0", "--v=2"],
+            folder / "scheduler.log",
+        )
+
+    def await_ready(self, seconds: float = 60) -> float:
+        """Wait until the extender has read the cluster; how long that took, in seconds."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            url = f"http://{self.state}/readyz"
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return time.monotonic() - began
+            time.sleep(0.02)
+        raise AssertionError(f"not ready:\n{(self.folder / 'extender.log').read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        self.scheduler.stop()
+        if self.extender is not None:
+            self.extender.stop()
+
+
+@contextlib.contextmanager
+def pair(
+    kubeconfig: Path, scheduler: Path, folder: Path, *, extender: bool = True
+) -> Iterator[Pair]:
+    running = Pair(kubeconfig, scheduler, folder, extender=extender)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
