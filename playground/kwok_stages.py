@@ -107,9 +107,41 @@ initContainerStatuses:
 {{ end }}
 """
 
+_POD_ENDED = """\
+{{ $now := Now }}
+phase: Succeeded
+conditions:
+{{ range $type := list "ContainersReady" "Ready" }}
+- type: {{ $type | Quote }}
+  status: "False"
+  reason: PodCompleted
+  lastTransitionTime: {{ $now | Quote }}
+{{ end }}
+containerStatuses:
+{{ range .spec.containers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  ready: false
+  started: false
+  restartCount: 0
+  state:
+    terminated:
+      exitCode: 0
+      reason: Completed
+      startedAt: {{ $now | Quote }}
+      finishedAt: {{ $now | Quote }}
+{{ end }}
+"""
+
 
 def stages() -> str:
-    """kwok's configuration: a node gets Ready, a bound pod runs, a deleted pod goes."""
+    """kwok's configuration: a node gets Ready, a bound pod runs, a deleted pod ends, then goes.
+
+    As a kubelet does since 1.27: it writes the final phase before it lets the object go, so that
+    nobody takes a pod that has ended for one that was torn away while it ran.
+    """
+    ending = _is(".metadata.deletionTimestamp", "Exists")
+    final = ("Succeeded", "Failed")
     documents = [
         _stage(
             "node-ready", "Node", [_is(_READY, "NotIn", "True")], {"statusTemplate": _NODE_READY}
@@ -120,7 +152,13 @@ def stages() -> str:
             [_ALIVE, _is(".status.phase", "In", "Pending"), _is(_READY, "NotIn", "True")],
             {"statusTemplate": _POD_RUNNING},
         ),
-        _stage("pod-gone", "Pod", [_is(".metadata.deletionTimestamp", "Exists")], {"delete": True}),
+        _stage(
+            "pod-ended",
+            "Pod",
+            [ending, _is(".status.phase", "NotIn", *final)],
+            {"statusTemplate": _POD_ENDED},
+        ),
+        _stage("pod-gone", "Pod", [ending, _is(".status.phase", "In", *final)], {"delete": True}),
     ]
     # JSON is YAML.
     return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)

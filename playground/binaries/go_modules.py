@@ -27,7 +27,7 @@ class GoModule:
     tags: tuple[str, ...] = ()
     tool: bool = False  # `go build tool` instead of a main.go here
     minutes: float = 1
-    stamps: tuple[str, ...] = ()  # what the linker is to write into the program: "package.name=value"
+    stamps: tuple[str, ...] = ()  # "package.name=value" for the linker to write
 
     @property
     def folder(self) -> Path:

@@ -149,7 +149,7 @@ def test_kwok_manages_marked_nodes_alone() -> None:
 
 def test_stages_are_documents_that_kwok_can_read() -> None:
     documents = list(yaml.safe_load_all(stages()))
-    assert [d["kind"] for d in documents] == ["Stage"] * 3
+    assert [d["kind"] for d in documents] == ["Stage"] * 4
     for document in documents:
         json.dumps(document)
         assert ("delete" in document["spec"]["next"]) != (
