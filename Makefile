@@ -19,7 +19,7 @@ down: $(STAMP) ## Take the demo's cluster down; nothing of it stays
 test: lint test-fast test-cluster ## Everything: style and types, unit tests, tests on a real cluster
 
 test-fast: $(STAMP) ## Unit tests; no cluster, no root
-	$(RUN)/pytest tests/unit
+	$(RUN)/pytest tests/unit --numprocesses auto --dist loadfile --quiet
 
 test-cluster: $(STAMP) ## Tests on the playground's real cluster (needs root; skipped with the reason without)
 	$(RUN)/pytest tests/cluster --timeout 900

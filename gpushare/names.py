@@ -108,6 +108,16 @@ class Names:
         return f"{self.prefix}/shared"
 
     @property
+    def driver(self) -> str:
+        """Label of such a node: the version of its NVIDIA driver."""
+        return f"{self.prefix}/driver"
+
+    @property
+    def cuda(self) -> str:
+        """Label of such a node: the newest CUDA that its driver serves, as '12.8'."""
+        return f"{self.prefix}/cuda"
+
+    @property
     def model_label(self) -> str:
         """Prefix of a node's labels that say how many cards of a model it has: '…/model.T4': '2'."""
         return f"{self.prefix}/model."

@@ -1,0 +1,99 @@
+"""What a user may choose, what is free of it, and whether a choice is admitted.
+
+Apart from the spawner, because none of it touches a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpushare.capacity import Capacity
+from hub_integration import desk, refusals
+from hub_integration.availability import Offer, alternative, offer
+from hub_integration.settings import GPUShareSettings
+from hub_integration.snapshot import Snapshot
+from hub_integration.state_client import StateAddress
+from profiles.catalogue import Catalogue
+from profiles.choice import Choice, ChoiceError, Person, choices, select, visible
+from profiles.pod import PodParts, pod_parts
+from profiles.reader import CatalogueError
+
+
+class Choosing(GPUShareSettings):
+    """Mixed into the spawner, whose ``user`` it asks for."""
+
+    user: Any
+
+    def catalogue(self) -> Catalogue:
+        """The catalogue as it is now. Raises SpawnRefused when there is none that can be read."""
+        file = desk.catalogue_file(self.catalogue_file, self.memory_unit, self.names, self.log)
+        try:
+            return file.current()
+        except CatalogueError:
+            raise refusals.no_catalogue() from None
+
+    def person(self) -> Person:
+        groups = getattr(self.user, "groups", None) or ()
+        return Person(self.user.name, frozenset(group.name for group in groups))
+
+    def parts_of(self, choice: Choice) -> PodParts:
+        return pod_parts(
+            choice,
+            names=self.names,
+            unit=self.memory_unit,
+            scheduler_name=self.gpu_scheduler_name,
+        )
+
+    async def cards_now(self) -> Snapshot | None:
+        """What is free now, or None when that is not known."""
+        if not self.extender_url:
+            return None
+        address = StateAddress(
+            self.extender_url,
+            self.extender_ca,
+            self.extender_token_file,
+            self.extender_server_name,
+            self.availability_timeout,
+        )
+        snapshot = await desk.state_client(address, self.log).snapshot()
+        # No card at all: the cluster's first GPU node may be on its way, so nothing is known.
+        return snapshot if snapshot is not None and snapshot.capacity.cards else None
+
+    async def capacity(self) -> Capacity | None:
+        snapshot = await self.cards_now()
+        return snapshot.capacity if snapshot else None
+
+    async def admit(self, options: Mapping[str, Any]) -> Choice:
+        """The choice that the options name, if it may and can start. Raises SpawnRefused."""
+        catalogue = self.catalogue()
+        try:
+            choice = select(catalogue, options, self.person())
+        except ChoiceError as error:
+            raise refusals.invalid(error) from None
+        parts = self.parts_of(choice)
+        if not parts.request or not self.extender_url:
+            return choice
+        capacity = await self.capacity()
+        if capacity is None:
+            if not self.fail_open:
+                raise refusals.unknown_capacity(choice.title)
+            return choice
+        wanted = offer(choice, parts, capacity)
+        if wanted.impossible and self.refuse_impossible:
+            raise refusals.impossible(wanted, self.instead(catalogue, wanted, capacity))
+        if wanted.full and self.when_full == "refuse":
+            raise refusals.full(wanted, self.instead(catalogue, wanted, capacity))
+        return choice
+
+    def instead(
+        self, catalogue: Catalogue, wanted: Offer, capacity: Capacity | None
+    ) -> Offer | None:
+        """Something else that this user could start right now."""
+        profiles = visible(catalogue, self.person())
+        offers = [
+            offer(choice, self.parts_of(choice), capacity)
+            for profile in profiles
+            for choice in choices(catalogue, profile)
+        ]
+        return alternative(wanted, offers)

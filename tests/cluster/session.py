@@ -1,0 +1,73 @@
+"""A cluster with the product installed, for tests and measurements.
+
+A playground that is up already is used and left up; otherwise one is brought up and taken down.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kubernetes import client, config, watch
+
+from playground import images
+from playground.capability import can_run_containers
+from playground.cluster import Cluster
+from playground.install import install
+
+
+def why_not() -> str | None:
+    """Why there can be no cluster here, or None."""
+    return can_run_containers()
+
+
+@contextmanager
+def session() -> Iterator[client.ApiClient]:
+    """The playground, up, with the notebook image and the product in it."""
+    cluster = Cluster()
+    was_up = cluster.description is not None
+    try:
+        cluster.up()
+        cluster.import_image(images.build("singleuser").path)
+        install(cluster)
+        os.environ["KUBECONFIG"] = str(cluster.kubeconfig())
+        yield config.new_client_from_config(str(cluster.kubeconfig()))
+    finally:
+        if not was_up:
+            cluster.down()
+
+
+@contextmanager
+def scratch_namespace(api: client.ApiClient, stem: str) -> Iterator[str]:
+    """A namespace of its own; at the end its pods are gone and nothing of it is left."""
+    core = client.CoreV1Api(api)
+    name = f"{stem}-{uuid.uuid4().hex[:6]}"
+    core.create_namespace({"metadata": {"name": name}})
+    try:
+        yield name
+    finally:
+        core.delete_collection_namespaced_pod(name, grace_period_seconds=1)
+        await_empty(core, name)
+        core.delete_namespace(name)
+
+
+def await_empty(core: client.CoreV1Api, namespace: str, timeout: int = 90) -> None:
+    """Wait until the namespace has no pods."""
+    first = core.list_namespaced_pod(namespace)
+    left = {pod.metadata.uid for pod in first.items}
+    if not left:
+        return
+    stream = watch.Watch().stream(
+        core.list_namespaced_pod,
+        namespace,
+        resource_version=first.metadata.resource_version,
+        timeout_seconds=timeout,
+    )
+    for event in stream:
+        if event["type"] == "DELETED":
+            left.discard(event["object"].metadata.uid)
+            if not left:
+                return
+    raise AssertionError(f"{len(left)} pods of {namespace} are still there after {timeout} s")
