@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpushare.fields import mapping, versioned_object, whole
+from gpushare.fields import text as text_field
 from gpushare.units import GIB, Unit
 
 HEALTHY = "ok"
 _MAX_CARDS = 64
+_LONGEST = 200  # characters of any text
 _TOKEN = re.compile(r"[a-z0-9]+")
 
 
@@ -75,47 +78,27 @@ def encode(node: NodeCards) -> str:
 
 def decode(text: str) -> NodeCards:
     """Read the node annotation. Raises ValueError that says what is wrong with it."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("v") != 1:
-        raise ValueError("not an object with v=1")
+    data = versioned_object(text)
     cards = data.get("cards")
     if not isinstance(cards, list) or len(cards) > _MAX_CARDS:
         raise ValueError(f"'cards' is not a list of at most {_MAX_CARDS} cards")
     decoded = tuple(_decode_card(c) for c in cards)
     if len({c.uuid for c in decoded}) != len(decoded):
         raise ValueError("two cards have one uuid")
-    return NodeCards(decoded, Unit(_whole(data, "unit")))
+    return NodeCards(decoded, Unit(whole(data, "unit")))
 
 
-def _decode_card(data: object) -> Card:
-    if not isinstance(data, Mapping):
-        raise ValueError("a card is not an object")
+def _decode_card(value: object) -> Card:
+    data = mapping(value, "a card")
     return Card(
-        uuid=_text(data, "uuid"),
-        index=_whole(data, "index"),
-        minor=_whole(data, "minor"),
-        model=_text(data, "model"),
-        memory=_whole(data, "memory"),
-        health=_text(data, "health"),
-        taken=_whole(data, "taken") if "taken" in data else 0,
+        uuid=text_field(data, "uuid", _LONGEST),
+        index=whole(data, "index"),
+        minor=whole(data, "minor"),
+        model=text_field(data, "model", _LONGEST),
+        memory=whole(data, "memory"),
+        health=text_field(data, "health", _LONGEST),
+        taken=whole(data, "taken") if "taken" in data else 0,
     )
-
-
-def _whole(data: Mapping[str, object], key: str) -> int:
-    value = data.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ValueError(f"{key!r} is not a whole number")
-    return value
-
-
-def _text(data: Mapping[str, object], key: str) -> str:
-    value = data.get(key)
-    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-        raise ValueError(f"{key!r} is not a printable text of 1 to 200 characters")
-    return value
 
 
 def models(cards: Iterable[Card]) -> tuple[str, ...]:

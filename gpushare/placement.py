@@ -7,13 +7,16 @@ back by the extender (to rebuild its ledger) and by the device plugin (to make t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gpushare.fields import mapping, printable, versioned_object, whole
+from gpushare.fields import text as text_field
 from gpushare.request import Role
 
 _MAX_CONTAINERS = 256
 _MAX_SHARES = 64
+_LONGEST = 253  # characters of a Kubernetes name
 _ROLE_KEYS = {Role.APP: "containers", Role.SIDECAR: "sidecars", Role.INIT: "init"}
 
 
@@ -100,26 +103,21 @@ def encode(placement: Placement) -> str:
 
 def decode(text: str) -> Placement:
     """Read the annotation. Raises ValueError that says what is wrong with it."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("v") != 1:
-        raise ValueError("not an object with v=1")
+    data = versioned_object(text)
     containers: list[ContainerPlacement] = []
     for role, key in _ROLE_KEYS.items():
-        group = data.get(key, {})
-        if not isinstance(group, Mapping):
-            raise ValueError(f"{key!r} is not an object")
         containers += (
-            ContainerPlacement(_printable(n, "a container's name"), role, _decode_shares(s))
-            for n, s in group.items()
+            ContainerPlacement(
+                printable(name, "a container's name", _LONGEST), role, _decode_shares(shares)
+            )
+            for name, shares in mapping(data.get(key, {}), repr(key)).items()
         )
     if not containers or len(containers) > _MAX_CONTAINERS:
         raise ValueError(f"not 1 to {_MAX_CONTAINERS} containers")
     if len({c.name for c in containers}) != len(containers):
         raise ValueError("one container stands in it twice")
-    return Placement(_text(data, "uid"), _text(data, "node"), tuple(containers))
+    uid, node = (text_field(data, key, _LONGEST) for key in ("uid", "node"))
+    return Placement(uid, node, tuple(containers))
 
 
 def _decode_shares(data: object) -> tuple[Share, ...]:
@@ -131,24 +129,8 @@ def _decode_shares(data: object) -> tuple[Share, ...]:
     return shares
 
 
-def _decode_share(data: object) -> Share:
-    if not isinstance(data, Mapping):
-        raise ValueError("a share is not an object")
-    return Share(_text(data, "card"), _whole(data, "mib", 2**31), _whole(data, "percent", 101))
-
-
-def _whole(data: Mapping[str, object], key: str, below: int) -> int:
-    value = data.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-        raise ValueError(f"{key!r} is not a whole number from 0 to {below - 1}")
-    return value
-
-
-def _text(data: Mapping[str, object], key: str) -> str:
-    return _printable(data.get(key), repr(key))
-
-
-def _printable(value: object, what: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 253 or not value.isprintable():
-        raise ValueError(f"{what} is not a printable text of 1 to 253 characters")
-    return value
+def _decode_share(value: object) -> Share:
+    data = mapping(value, "a share")
+    return Share(
+        text_field(data, "card", _LONGEST), whole(data, "mib"), whole(data, "percent", below=101)
+    )

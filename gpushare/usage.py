@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpushare.fields import versioned_object
+
 VERSION = 1
 _MAX_TEXT = 1000
 
@@ -123,12 +125,7 @@ def decode(text: str | bytes) -> NodeUsage:
 
     Raises ValueError that says what is wrong.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(data, Mapping) or data.get("v") != VERSION:
-        raise ValueError(f"not an object with v={VERSION}")
+    data = versioned_object(text, VERSION)
     return NodeUsage(
         node=_text(data, "node"),
         time=_number(data, "time"),
