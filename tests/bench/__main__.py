@@ -1,0 +1,29 @@
+"""Measure: ``python -m tests.bench [SUITE ...]``; without a suite, all of them, one after the other."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+SUITES = {
+    "startup": "tests.bench.startup",
+    "verbs": "tests.bench.verbs",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(
+            f"no suite called {', '.join(unknown)}: choose from {', '.join(SUITES)}",
+            file=sys.stderr,
+        )
+        return 2
+    for name in names or SUITES:
+        print(f"== {name}")
+        importlib.import_module(SUITES[name]).main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
