@@ -64,6 +64,8 @@ class StartGate:
                 log.warning("%s gets no notice board: %s", ref, error)
         env = self._burst_environment(its, placed, env_names(pod, placed.name))
         parts.append({"env": [f"{name}={value}" for name, value in env.items()]} if env else {})
+        # Where nobody had a slice, the cards were looked at less often.
+        self._enforcer.look_soon()
         return _joined(parts)
 
     async def _wait_for_room(self, uid: str, placed: ContainerPlacement) -> None:
@@ -83,12 +85,21 @@ class StartGate:
             await wait_at_most(self._enforcer.looked, left)
 
     def _lends(self, uid: str, placed: ContainerPlacement) -> bool:
-        """Whether another pod on these cards may use more than its slice."""
-        return any(
-            other != uid and (claim.most > claim.slice or claim.borrowed)
-            for share in placed.shares
-            if share.card in self._enforcer.states
-            for other, claim in self._enforcer.states[share.card].claims.items()
+        """Whether another pod on these cards may use more than its slice, or has been seen to.
+
+        The last look may be older than the other pod, so the slices are asked as well.
+        """
+        cards = {share.card for share in placed.shares}
+        may = any(
+            self._enforcer.terms_of(its).most(card) > its.mib(card)
+            for other, its in self._slices().items()
+            if other != uid
+            for card in cards.intersection(its.footprint)
+        )
+        return may or any(
+            other != uid and claim.borrowed
+            for card in cards.intersection(self._enforcer.states)
+            for other, claim in self._enforcer.states[card].claims.items()
         )
 
     def _missing(self, uid: str, placed: ContainerPlacement) -> tuple[str, int] | None:

@@ -24,11 +24,13 @@ class Processes:
         """Restart a component of the playground and wait until it is healthy again."""
         gpushare("playground", "restart", component)
 
-    def kill_in_pod(self, app: str, program: str, *, wait: bool = True) -> None:
-        """SIGKILL every process called ``program``, as a crash or the OOM killer would."""
+    def kill_in_pod(
+        self, app: str, program: str, *, wait: bool = True, how: int = signal.SIGKILL
+    ) -> None:
+        """End every process called ``program``, as a crash or the OOM killer would."""
         before = self._restarts(app)
         for pid in pids_of(program):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
         if wait:
             self._await(app, lambda now: now > before and self._all_ready(app))
 

@@ -17,7 +17,7 @@ from gpushare.request import Role
 from tests.cluster.binder import Binder, await_node
 from tests.cluster.gpu_programs import Programs, alive, await_end, notebook
 from tests.cluster.pods import NAMES, Pods, pod
-from tests.cluster.processes import Processes, pids_of
+from tests.cluster.processes import Processes
 
 # A node holds a pod as strictly as the pod wants; so tests need not wait as people may.
 QUICK = {NAMES.enforcement: json.dumps({"grace": 2, "allowanceMib": 300})}
@@ -173,9 +173,8 @@ def test_what_was_measured_outlives_the_plugin(
     programs.hold(kernel, 100)
     _await_board(programs, "measured", lambda card: card["used_mib"] == 100)
     before = _board(programs, "measured")
-    for pid in pids_of("gpushare-device-plugin"):
-        os.kill(pid, signal.SIGTERM)
-    processes.await_ready("gpushare-device-plugin")
+    name = "gpushare-device-plugin"
+    processes.kill_in_pod(name, name, how=signal.SIGTERM)
     _await_board(programs, "measured", lambda card: card["used_mib"] == 100)
     after = _board(programs, "measured")
     assert after["peak_mib"] == before["peak_mib"] == 2500
@@ -188,7 +187,12 @@ def _board(programs: Programs, name: str) -> dict:
 
 
 def _await_board(programs: Programs, name: str, holds, timeout: float = 30) -> None:
+    """Wait until the notebook's own board is there (a look at the cards puts it up) and says so."""
     deadline = time.monotonic() + timeout
+    look = ["sh", "-c", "test -e /run/gpushare/slice.json && echo up || true"]
+    while "up" not in programs.run(name, look):
+        assert time.monotonic() < deadline, f"{name}: it has no board"
+        time.sleep(0.2)
     while not holds(card := _board(programs, name)):
         assert time.monotonic() < deadline, f"{name}: its board says {card}"
         time.sleep(0.5)
