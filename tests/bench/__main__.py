@@ -8,6 +8,8 @@ import sys
 SUITES = {
     "startup": "tests.bench.startup",
     "verbs": "tests.bench.verbs",
+    "packing": "tests.bench.packing.__main__",
+    "packing-cost": "tests.bench.packing.cost",
 }
 
 
