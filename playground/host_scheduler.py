@@ -25,6 +25,40 @@ _READER = "playground-state-reader"
 _NAMESPACE = "default"
 
 
+def scheduler_configuration(kubeconfig: Path, verbs: str, extender: bool = True) -> dict[str, Any]:
+    """A KubeSchedulerConfiguration as the chart writes it, with the extender at ``verbs``.
+
+    Without ``extender`` it is the same scheduler alone, for comparisons.
+    """
+    configuration: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,
+        "profiles": [{"schedulerName": SCHEDULER_NAME}],
+    }
+    if extender:
+        configuration["extenders"] = [
+            {
+                "urlPrefix": f"http://{verbs}/scheduler",
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "bindVerb": "bind",
+                "weight": 10,
+                "nodeCacheCapable": True,
+                "httpTimeout": "10s",
+                "ignorable": False,
+                "managedResources": [
+                    {"name": name, "ignoredByScheduler": True} for name in Names().resources
+                ],
+            }
+        ]
+    return configuration
+
+
 class HostScheduler:
     """Both processes beside one playground."""
 
@@ -95,31 +129,7 @@ class HostScheduler:
         ]
 
     def _configuration(self, kubeconfig: Path) -> dict[str, Any]:
-        return {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(kubeconfig)},
-            "leaderElection": {"leaderElect": False},
-            "percentageOfNodesToScore": 100,
-            "podInitialBackoffSeconds": 1,
-            "podMaxBackoffSeconds": 2,
-            "profiles": [{"schedulerName": SCHEDULER_NAME}],
-            "extenders": [
-                {
-                    "urlPrefix": f"http://{self.address}:{_VERBS_PORT}/scheduler",
-                    "filterVerb": "filter",
-                    "prioritizeVerb": "prioritize",
-                    "bindVerb": "bind",
-                    "weight": 10,
-                    "nodeCacheCapable": True,
-                    "httpTimeout": "10s",
-                    "ignorable": False,
-                    "managedResources": [
-                        {"name": name, "ignoredByScheduler": True} for name in Names().resources
-                    ],
-                }
-            ],
-        }
+        return scheduler_configuration(kubeconfig, f"{self.address}:{_VERBS_PORT}")
 
     def _allow_reading(self) -> None:
         """An account whose token the extender's state API accepts."""

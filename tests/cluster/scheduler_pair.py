@@ -20,39 +20,16 @@ from typing import Any
 
 import yaml
 
-from gpushare.names import SCHEDULER_NAME, Names
+from gpushare.names import Names
+from playground import host_scheduler
 
 NAMES = Names()
 
 
 def scheduler_configuration(kubeconfig: Path, verbs: str, extender: bool = True) -> dict[str, Any]:
-    """A KubeSchedulerConfiguration as the chart writes it; without an extender for comparisons."""
-    configuration: dict[str, Any] = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
-        "leaderElection": {"leaderElect": False},
-        "percentageOfNodesToScore": 100,
-        "podInitialBackoffSeconds": 1,
-        "podMaxBackoffSeconds": 2,
-        "profiles": [{"schedulerName": SCHEDULER_NAME}],
-    }
-    if extender:
-        configuration["extenders"] = [
-            {
-                "urlPrefix": f"http://{verbs}/scheduler",
-                "filterVerb": "filter",
-                "prioritizeVerb": "prioritize",
-                "bindVerb": "bind",
-                "weight": 10,
-                "nodeCacheCapable": True,
-                "httpTimeout": "10s",
-                "ignorable": False,
-                "managedResources": [
-                    {"name": resource, "ignoredByScheduler": True} for resource in NAMES.resources
-                ],
-            }
-        ]
+    """The playground's configuration, with a client that measurements do not wait for."""
+    configuration = host_scheduler.scheduler_configuration(kubeconfig, verbs, extender)
+    configuration["clientConnection"] |= {"qps": 1000, "burst": 2000}
     return configuration
 
 
