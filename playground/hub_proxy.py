@@ -1,4 +1,5 @@
-"""configurable-http-proxy, the proxy in front of a JupyterHub, installed by npm into the cache."""
+"""configurable-http-proxy, the proxy in front of a JupyterHub, installed by npm into the cache;
+and other packages of npm, for those who need one."""
 
 from __future__ import annotations
 
@@ -17,20 +18,26 @@ _PACKAGE = "configurable-http-proxy"
 def ensure_proxy(say: Say = print) -> tuple[str, str]:
     """The command of the proxy: node and the script. Installs what is missing."""
     node = ensure_node(say)
-    folder = cache_folder("npm", f"{_PACKAGE}-{VERSION}")
-    script = folder / "node_modules" / _PACKAGE / "bin" / _PACKAGE
-    if not script.exists():
+    package = ensure_package(_PACKAGE, VERSION, say)
+    return node, str(package / "bin" / _PACKAGE)
+
+
+def ensure_package(name: str, version: str, say: Say = print) -> Path:
+    """The folder of one of npm's packages in the cache. Installs it where it is missing."""
+    folder = cache_folder("npm", f"{name}-{version}")
+    package = folder / "node_modules" / name
+    if not (package / "package.json").exists():
         npm = shutil.which("npm")
         if npm is None:
             raise PackagesMissing("npm is missing: apt-get install npm")
         run_logged(
-            f"installing {_PACKAGE} {VERSION} (npm)",
-            [npm, "install", "--no-audit", "--no-fund", "--omit=dev", f"{_PACKAGE}@{VERSION}"],
+            f"installing {name} {version} (npm)",
+            [npm, "install", "--no-audit", "--no-fund", "--omit=dev", f"{name}@{version}"],
             cache_folder("logs") / "npm.log",
             say,
             cwd=_project(folder),
         )
-    return node, str(script)
+    return package
 
 
 def ensure_node(say: Say = print) -> str:
