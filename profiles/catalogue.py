@@ -70,6 +70,19 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class GroupTimes(_Strict):
+    """When servers of a group's members end, where that differs. Minutes, as in Settings."""
+
+    idle_minutes: Minutes | None = None
+    pressed_idle_minutes: Minutes | None = None
+    gpu_idle_minutes: Minutes | None = None
+    kernel_idle_minutes: Minutes | None = None
+    warn_minutes: Minutes | None = None
+    min_run_minutes: Minutes | None = None
+    max_age_minutes: Minutes | None = None
+    hold_minutes: Minutes | None = None
+
+
 class Settings(_Strict):
     """What a layer may set for the servers below it. None means: as the layer above says."""
 
@@ -89,6 +102,16 @@ class Settings(_Strict):
     """Younger servers are never ended for lack of use."""
     max_age_minutes: Minutes | None = None
     """Older servers are ended even if in use; 0 for never."""
+    pressed_idle_minutes: Minutes | None = None
+    """As idle_minutes, while somebody waits for such a slice; without it, or with 0, the same."""
+    gpu_idle_minutes: Minutes | None = None
+    """While somebody waits: the GPU unused for so long ends even a notebook in use; 0 for never."""
+    kernel_idle_minutes: Minutes | None = None
+    """Kernels idle for so long are ended before the server, if the slice holds memory; 0: never."""
+    hold_minutes: Minutes | None = None
+    """So long a user may put off the end with one click; 0 for not at all."""
+    groups: dict[str, GroupTimes] = Field(default_factory=dict)
+    """Other times for the members of a group; the longest of all that a user is in."""
     environment: dict[str, str] = Field(default_factory=dict)
     kubespawner_override: dict[str, Any] = Field(default_factory=dict)
     """Any other settings of KubeSpawner, for example tolerations or volumes."""

@@ -74,6 +74,13 @@ def idle_clocks(settings: Settings) -> str:
         "minRun": settings.min_run_minutes or 0,
         "maxAge": settings.max_age_minutes or 0,
     }
+    more = {
+        "pressedIdle": settings.pressed_idle_minutes,
+        "gpuIdle": settings.gpu_idle_minutes,
+        "kernelIdle": settings.kernel_idle_minutes,
+        "hold": settings.hold_minutes,
+    }
+    clocks |= {name: minutes for name, minutes in more.items() if minutes is not None}
     return json.dumps(clocks, separators=(",", ":"))
 
 

@@ -5,7 +5,8 @@ Guarantees, whatever the inputs are:
 - nobody is ended before the guaranteed run time is over, nor while a hold lasts;
 - nobody is ended without a warning that was up for the whole warning time;
 - use of the GPU counts like use of the notebook: a silent training run is not idle;
-- where the GPU's use is unknown, the notebook's own clock decides alone;
+- where the GPU's use is not known now, what was last known of it counts like any other use, and
+  an idle GPU ends nobody;
 - somebody waiting can only shorten a stay, and use can only lengthen it.
 """
 
@@ -22,21 +23,22 @@ class IdlePolicy:
 
     ``idle``: without use of notebook and GPU. ``pressed_idle``: the same while somebody waits for
     such a slice. ``gpu_idle``: how long the GPU may lie idle under a notebook in use while somebody
-    waits; None means for ever. ``warn``: how long the warning is up before the end.
-    ``guaranteed``: run time that nothing shortens. ``max_age``: None means for ever.
+    waits. ``warn``: how long the warning is up before the end. ``guaranteed``: run time that
+    nothing shortens. ``max_age``: the longest stay, used or not. None means for ever.
     """
 
-    idle: timedelta
-    pressed_idle: timedelta
+    idle: timedelta | None
+    pressed_idle: timedelta | None
     gpu_idle: timedelta | None
     warn: timedelta
     guaranteed: timedelta
     max_age: timedelta | None
 
     def __post_init__(self) -> None:
-        if min(self.idle, self.pressed_idle, self.warn, self.guaranteed) < timedelta(0):
+        times = (self.idle, self.pressed_idle, self.gpu_idle, self.max_age)
+        if min(self.warn, self.guaranteed, *(t for t in times if t is not None)) < timedelta(0):
             raise ValueError("an idle policy has no negative times")
-        if self.pressed_idle > self.idle:
+        if self.idle is not None and (self.pressed_idle is None or self.pressed_idle > self.idle):
             raise ValueError("pressed_idle is longer than idle: waiting would lengthen the stay")
 
 
@@ -45,7 +47,7 @@ class Standing:
     """What is known about one server.
 
     ``notebook_used`` is the Hub's last_activity, ``gpu_used`` the last time a kernel of the slice
-    ran, None where it never did or where nothing is known (``gpu_known`` tells which).
+    is known to have run, None where none is. ``gpu_known``: the GPU is being measured now.
     ``held_until``: the user asked for time. ``warned_at``: since when the warning is up.
     ``waiting``: how many pods wait that this slice would serve.
     """
@@ -110,13 +112,15 @@ def _end(standing: Standing, policy: IdlePolicy) -> tuple[datetime, Cause] | Non
 
 
 def _idle_ends(standing: Standing, policy: IdlePolicy) -> list[tuple[datetime, Cause]]:
-    gpu_used = standing.gpu_used if standing.gpu_known else None
-    used = max(t for t in (standing.started, standing.notebook_used, gpu_used) if t is not None)
+    times = (standing.started, standing.notebook_used, standing.gpu_used)
+    used = max(time for time in times if time is not None)
     if not standing.waiting:
-        return [(used + policy.idle, Cause.IDLE)]
-    ends = [(used + policy.pressed_idle, Cause.IDLE_WHILE_OTHERS_WAIT)]
+        return [] if policy.idle is None else [(used + policy.idle, Cause.IDLE)]
+    ends = []
+    if policy.pressed_idle is not None:
+        ends.append((used + policy.pressed_idle, Cause.IDLE_WHILE_OTHERS_WAIT))
     if standing.gpu_known and policy.gpu_idle is not None:
-        since = max(standing.started, gpu_used or standing.started)
+        since = max(standing.started, standing.gpu_used or standing.started)
         ends.append((since + policy.gpu_idle, Cause.GPU_IDLE_WHILE_OTHERS_WAIT))
     return ends
 
