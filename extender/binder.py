@@ -20,6 +20,7 @@ from gpushare.placement import Placement
 from gpushare.pods import PodRef
 from gpushare.reasons import Code, Reason
 from gpushare.request import PodRequest
+from gpushare.visibility import visible_annotations
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,10 @@ class Binder:
                 "namespace": ref.namespace,
                 # A precondition: a new pod of the same name is never bound with this placement.
                 "uid": ref.uid,
-                "annotations": {self.names.placement: placements.encode(found)},
+                "annotations": {
+                    self.names.placement: placements.encode(found),
+                    **visible_annotations(found, self.names),
+                },
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }

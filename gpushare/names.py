@@ -72,6 +72,18 @@ class Names:
         """On a bound pod: which card each container got, as JSON. Ours alone to write."""
         return f"{self.prefix}/placement"
 
+    def visible(self, container: str) -> str:
+        """On a bound pod: the uuids of one container's cards. Written with the placement.
+
+        The container's name is the part after the slash, as that may be 63 characters long, too.
+        """
+        return f"visible.{self.prefix}/{container}"
+
+    @property
+    def in_force(self) -> str:
+        """On a node: how its containers get cards and by what slices are held there, as JSON."""
+        return f"{self.prefix}/in-force"
+
     @property
     def choice(self) -> str:
         """On a notebook's pod: which choice of the catalogue it is, as 'profile/slice'."""
