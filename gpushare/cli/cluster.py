@@ -1,17 +1,21 @@
-"""Reaching the state API of a cluster with whatever kubeconfig the user has.
+"""Reaching a cluster, and the state API in it, with whatever kubeconfig the user has.
 
-The way is the API server's service proxy, so no port has to be opened and no address known. The
-proxy strips the Authorization header, so a short-lived token of the read-only service account
-``gpushare-state-reader`` goes in a header of our own.
+The way to the state API is the API server's service proxy, so no port has to be opened and no
+address known. The proxy strips the Authorization header, so a short-lived token of the read-only
+service account ``gpushare-state-reader`` goes in a header of our own. Everything else that a command
+does (cordon, evict, look at objects) is done with the user's own rights.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlencode
 
 import click
 import urllib3
@@ -20,6 +24,7 @@ from kubernetes import client, config
 SERVICE = "gpushare-extender"
 PORT = "state"
 READER = "gpushare-state-reader"
+MERGE_PATCH = "application/merge-patch+json"
 _HEADER = "X-Gpushare-Authorization"
 _TOKEN_SECONDS = 600  # the least that the API grants
 _TIMEOUT = (5, 30)
@@ -27,6 +32,14 @@ _TIMEOUT = (5, 30)
 
 class NoState(click.ClickException):
     """The state cannot be read. The text says what to do."""
+
+
+class Refused(Exception):
+    """The API server answered, and the answer is no. ``status`` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
 
 
 @dataclass(frozen=True)
@@ -39,11 +52,23 @@ class Target:
 
     def read(self, path: str) -> Any:
         """GET ``path`` of the state API, decoded. Raises NoState."""
-        with self._client() as api:
-            token = self._token(api)
-            service = f"https:{SERVICE}:{PORT}"
-            url = f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy{path}"
-            return json.loads(self._call(api, "GET", url, headers={_HEADER: f"Bearer {token}"}))
+        return self.connection.read(path)
+
+    @cached_property
+    def connection(self) -> Connection:
+        """One connection for all that a command asks. Raises NoState."""
+        return Connection(self.namespace, self._client())
+
+    def default_namespace(self) -> str:
+        """The namespace of the kubeconfig's context, where kubectl would look."""
+        try:
+            contexts, active = config.list_kube_config_contexts(
+                self.kubeconfig or _found_kubeconfig()
+            )
+            chosen = [c for c in contexts if c["name"] == self.context] or [active]
+            return str(chosen[0]["context"].get("namespace") or "default")
+        except (config.ConfigException, OSError, KeyError, TypeError):
+            return "default"
 
     def _client(self) -> client.ApiClient:
         kubeconfig = self.kubeconfig or _found_kubeconfig()
@@ -63,24 +88,71 @@ class Target:
             ) from None
         return client.ApiClient(settings)
 
-    def _token(self, api: client.ApiClient) -> str:
+
+class Connection:
+    """Requests to one cluster."""
+
+    def __init__(self, namespace: str, api: client.ApiClient) -> None:
+        self.namespace = namespace
+        self._api = api
+
+    @property
+    def host(self) -> str:
+        """The API server's address."""
+        return str(self._api.configuration.host)
+
+    def read(self, path: str) -> Any:
+        """GET ``path`` of the state API, decoded. Raises NoState."""
+        url = self._proxied(path)
+        try:
+            answer = self._send("GET", url, headers={_HEADER: f"Bearer {self._token}"})
+        except Refused as refused:
+            self._explain(refused, url)
+        return json.loads(answer)
+
+    def _proxied(self, path: str) -> str:
+        service = f"https:{SERVICE}:{PORT}"
+        return f"/api/v1/namespaces/{self.namespace}/services/{service}/proxy{path}"
+
+    def get(self, path: str, **query: str) -> Any:
+        """GET of the Kubernetes API. Raises Refused, or NoState where nothing answers."""
+        return json.loads(self._send("GET", path + (f"?{urlencode(query)}" if query else "")))
+
+    def post(self, path: str, body: Any) -> Any:
+        """POST to the Kubernetes API. Raises Refused, or NoState where nothing answers."""
+        return json.loads(self._send("POST", path, body=body))
+
+    def patch(self, path: str, body: Any) -> Any:
+        """Merge patch of one object. Raises Refused, or NoState where nothing answers."""
+        return json.loads(
+            self._send("PATCH", path, headers={"Content-Type": MERGE_PATCH}, body=body)
+        )
+
+    @cached_property
+    def _token(self) -> str:
         url = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{READER}/token"
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": _TOKEN_SECONDS},
         }
-        answer = json.loads(self._call(api, "POST", url, body=body))
-        return str(answer["status"]["token"])
+        try:
+            return str(self.post(url, body)["status"]["token"])
+        except Refused as refused:
+            self._explain(refused, url)
 
-    def _call(
+    def forget_token(self) -> None:
+        """Get a new one with the next request: tokens live for ten minutes."""
+        self.__dict__.pop("_token", None)
+
+    def _send(
         self,
-        api: client.ApiClient,
         method: str,
         url: str,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> bytes:
+        api = self._api
         try:
             _, full, sent, data, _ = api.param_serialize(
                 method,
@@ -94,20 +166,21 @@ class Target:
             )
             answer.read()
         except client.ApiException as error:
-            self._explain(int(error.status or 0), str(error.body or error.reason or ""), url)
+            raise Refused(int(error.status or 0), str(error.body or error.reason or "")) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise NoState(
                 f"the API server at {api.configuration.host} does not answer: {_root(error)}\n"
                 "Is the cluster up, and the kubeconfig the right one?"
             ) from None
         if answer.status >= 400:
-            self._explain(answer.status, answer.data.decode(errors="replace"), url)
+            raise Refused(answer.status, answer.data.decode(errors="replace"))
         result: bytes = answer.data
         return result
 
-    def _explain(self, status: int, body: str, url: str) -> NoReturn:
+    def _explain(self, refused: Refused, url: str) -> NoReturn:
         """Turn a refusal into what to do."""
-        text = _message(body)
+        status, body = refused.status, refused.message
+        text = message(body)
         if "/proxy/" in url and '"detail"' in body:
             raise NoState(f"the extender says: {text}")
         if status == 401:
@@ -130,6 +203,15 @@ class Target:
         raise NoState(f"the API server answered {status}: {text}")
 
 
+def message(body: str) -> str:
+    """The sentence in an error's body."""
+    try:
+        data = json.loads(body)
+        return str(data.get("message") or data.get("detail") or body)
+    except (ValueError, AttributeError):
+        return body.strip()[:300] or "no reason given"
+
+
 def _found_kubeconfig() -> str | None:
     """KUBECONFIG, else the playground's kubeconfig where the user has none; None: the usual place."""
     if said := os.environ.get("KUBECONFIG"):
@@ -142,15 +224,6 @@ def _found_kubeconfig() -> str | None:
         return str(Cluster().kubeconfig())
     except Exception:
         return None
-
-
-def _message(body: str) -> str:
-    """The sentence in an error's body."""
-    try:
-        data = json.loads(body)
-        return str(data.get("message") or data.get("detail") or body)
-    except (ValueError, AttributeError):
-        return body.strip()[:300] or "no reason given"
 
 
 def _root(error: BaseException) -> str:

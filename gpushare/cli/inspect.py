@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import click
 
-from gpushare.cli import table
+from gpushare.cli import classic, show, table
 from gpushare.cli.cluster import NoState, Target
+from gpushare.cli.options import cluster_options, output_option
 
 
 @click.command()
 @click.argument("node", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json"]),
-    default="table",
-    show_default=True,
-    help="wide adds namespaces and card UUIDs; json is the state API's own answer.",
+@output_option(
+    "table",
+    "wide",
+    "classic",
+    "json",
+    "yaml",
+    text="wide adds namespaces and card UUIDs; classic has one line a node, as "
+    "'kubectl inspect gpushare'; json and yaml are the state API's own answer.",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    envvar="GPUSHARE_NAMESPACE",
-    default="gpushare",
-    show_default=True,
-    show_envvar=True,
-    help="Where gpushare is installed.",
-)
-@click.option("--kubeconfig", help="Instead of KUBECONFIG and ~/.kube/config.")
-@click.option("--context", "kube_context", help="Context of the kubeconfig.")
-def inspect(
-    node: str | None,
-    output: str,
-    namespace: str,
-    kubeconfig: str | None,
-    kube_context: str | None,
-) -> None:
+@click.option("-d", "--details", is_flag=True, help="A block for each node, with one line a pod.")
+@cluster_options
+def inspect(node: str | None, output: str, details: bool, target: Target) -> None:
     """Cards, the slices on them, and who holds them; all nodes, or NODE.
 
     SLICES names the JupyterHub user, or the pod, and GiB held. USED is what the processes on the
     card really use, '-' where nothing measures it.
+
+    \b
+    gpushare inspect
+    gpushare inspect t4-1 -o wide
+    gpushare inspect -d                      # as kubectl inspect gpushare -d
+    gpushare inspect -o json | jq .totals
     """
-    state = Target(namespace, kubeconfig, kube_context).read("/v1/nodes")
+    state = target.read("/v1/nodes")
     nodes = _nodes(state, node)
-    if output == "json":
-        click.echo(json.dumps({**state, "nodes": nodes}, indent=2))
-        return
-    wide = output == "wide"
-    header = table.WIDE if wide else table.COLUMNS
-    _print(header, table.rows(nodes, wide=wide))
-    click.echo(table.summary(state, nodes))
+    if output in show.DATA:
+        show.data({**state, "nodes": nodes}, output)
+    elif not nodes:
+        click.echo("no node publishes shared cards: is the device plugin running on the GPU nodes?")
+    elif details:
+        click.echo("\n".join(classic.details(nodes, state["unit_mib"])))
+    elif output == "classic":
+        click.echo("\n".join(classic.overview(nodes, state["unit_mib"])))
+    else:
+        wide = output == "wide"
+        header = table.WIDE if wide else table.COLUMNS
+        show.table(header, table.rows(nodes, wide=wide), {"HEALTH": ("ok",)})
+        click.echo(table.summary(state, nodes))
 
 
 def _nodes(state: Any, wanted: str | None) -> list[Any]:
@@ -65,32 +62,3 @@ def _nodes(state: Any, wanted: str | None) -> list[Any]:
         have = ", ".join(node["name"] for node in nodes) or "none"
         raise NoState(f"no node {wanted!r} with shared cards; there are: {have}")
     return found
-
-
-def _print(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    if not rows:
-        click.echo("no node publishes shared cards: is the device plugin running on the GPU nodes?")
-    elif _is_terminal():
-        _print_rich(header, rows)
-    else:
-        click.echo("\n".join(table.plain(header, rows)))
-
-
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
-
-
-def _print_rich(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    health = header.index("HEALTH")
-    for name in header:
-        shown.add_column(name, overflow="fold", no_wrap=name in ("NODE", "CARD", "ALLOCATED"))
-    for row in rows:
-        cells = [Text(cell) for cell in row]
-        cells[health].stylize("green" if row[health] == "ok" else "bold red")
-        shown.add_row(*cells)
-    Console().print(shown)

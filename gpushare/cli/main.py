@@ -12,7 +12,19 @@ import gpushare
 # Loaded when they are asked for: what inspects a cluster should not wait for what builds one.
 _COMMANDS = {
     "inspect": ("gpushare.cli.inspect", "Cards, the slices on them, and who holds them."),
+    "top": ("gpushare.cli.top", "What slices really use, live."),
+    "why": ("gpushare.cli.why", "Why a pod waits, and what would help."),
+    "cordon": ("gpushare.cli.cordon", "Let nothing new onto a card."),
+    "uncordon": ("gpushare.cli.cordon", "Let pods onto a card again."),
+    "drain": ("gpushare.cli.drain", "Empty a card: cordon it and evict the pods on it."),
+    "usage": ("gpushare.cli.usage", "Who held how much of the cards for how long."),
+    "quota": ("gpushare.cli.quota", "Allowances, and what is left of them."),
+    "doctor": (
+        "gpushare.cli.doctor",
+        "Find what is wrong with an installation, and how to mend it.",
+    ),
     "profiles": ("gpushare.cli.profiles", "The catalogue of what notebook users may choose."),
+    "completion": ("gpushare.cli.completion", "Complete commands in bash, zsh or fish."),
     "playground": (
         "gpushare.cli.playground",
         "A real Kubernetes on this machine to try things on.",
@@ -22,7 +34,7 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """A group whose commands live in modules of the same name."""
+    """A group whose commands live in modules of their own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (module, _) in _COMMANDS.items() if importlib.util.find_spec(module)]
@@ -48,7 +60,19 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gpushare.__version__, prog_name="gpushare")
 def main() -> None:
-    """Shared GPU cards on Kubernetes: see them, and try them."""
+    """Shared GPU cards on Kubernetes: see them, run them, and try them.
+
+    \b
+    gpushare inspect                     which cards, who is on them
+    gpushare why pod/jupyter-erin        why a pod waits
+    gpushare doctor                      what is wrong, and how to mend it
+    gpushare demo                        all of it on this machine, with simulated cards
+    """
+
+
+def plugin() -> None:
+    """The same as `kubectl gpushare`, with that name in its help."""
+    main(prog_name="kubectl gpushare")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,121 +12,7 @@ from click.testing import CliRunner, Result
 
 from gpushare.cli import table
 from gpushare.cli.main import main
-
-PROXY = "/api/v1/namespaces/gpushare/services/https:gpushare-extender:state/proxy/v1/nodes"
-TOKEN = "/api/v1/namespaces/gpushare/serviceaccounts/gpushare-state-reader/token"
-
-
-def card(index: int, model: str = "T4", memory: int = 15360, **more: Any) -> dict[str, Any]:
-    slices = more.pop("slices", [])
-    held = sum(s["mib"] for s in slices)
-    return {
-        "uuid": f"GPU-{model}-{index}",
-        "index": index,
-        "model": f"Tesla {model}",
-        "short_model": model,
-        "memory_mib": memory,
-        "health": "ok",
-        "allocated_mib": held,
-        "allocated_percent": sum(s["percent"] for s in slices),
-        "free_mib": memory - held,
-        "free_percent": 100,
-        "used_mib": None,
-        "slices": slices,
-        **more,
-    }
-
-
-def held(pod: str, gib: float, percent: int = 0, user: str = "", **more: Any) -> dict[str, Any]:
-    return {
-        "namespace": "jupyter",
-        "pod": pod,
-        "uid": f"uid-{pod}",
-        "user": user,
-        "mib": int(gib * 1024),
-        "percent": percent,
-        **more,
-    }
-
-
-STATE = {
-    "unit_mib": 1024,
-    "totals": {"nodes": 3, "cards": 3, "waiting": 1},
-    "nodes": [
-        {"name": "a10-1", "cards": [card(0, "A10", 23028, used_mib=9523)]},
-        {"name": "broken", "problem": "not JSON", "cards": []},
-        {
-            "name": "t4-1",
-            "cards": [
-                card(0, slices=[held("jupyter-alice", 7, user="alice"), held("train", 3, 40)]),
-                card(1, health="XID 79", slices=[held("job", 15, 100)]),
-            ],
-        },
-    ],
-    "waiting": [],
-}
-
-
-class ApiServer:
-    """Answers by path: (status, body)."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, Any]] = {
-            TOKEN: (201, {"status": {"token": "a-token"}}),
-            PROXY: (200, STATE),
-        }
-        self.seen: list[tuple[str, str, str]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                token = self.headers.get("X-Gpushare-Authorization", "")
-                outer.seen.append((self.command, self.path, token))
-                status, body = outer.answers.get(self.path, (404, {"message": "not found"}))
-                data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_POST = _answer
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    api = ApiServer()
-    yield api
-    api.server.shutdown()
-    api.server.server_close()
-
-
-@pytest.fixture
-def kubeconfig(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-                "users": [{"name": "u", "user": {"token": "mine"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            }
-        )
-    )
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.delenv("GPUSHARE_NAMESPACE", raising=False)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    return path
+from tests.unit.cli.double import PROXY, STATE, TOKEN, ApiServer, card, held
 
 
 def run(*arguments: str) -> Result:
@@ -205,8 +88,7 @@ def test_every_refusal_says_what_to_do(
 
 
 def test_no_cluster_and_no_answer(kubeconfig: Path, api: ApiServer, monkeypatch, tmp_path: Path):
-    api.server.shutdown()
-    api.server.server_close()
+    api.close()
     result = run()
     assert result.exit_code == 1
     assert f"the API server at {api.url} does not answer" in result.output
@@ -232,8 +114,31 @@ def test_help_lists_the_commands():
 
 
 def test_on_a_terminal_the_table_is_rich(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpushare.cli.inspect._is_terminal", lambda: True)
+    monkeypatch.setattr("gpushare.cli.show.is_terminal", lambda: True)
     result = run()
     assert result.exit_code == 0
     assert "alice 7" in result.output
     assert "cluster:" in result.output
+
+
+def test_classic_layout(kubeconfig: Path):
+    lines = run("-o", "classic").output.splitlines()
+    assert lines[0].split("  ")[0] == "NAME"
+    assert "GPU1(Allocated/Total)" in lines[0]
+    assert lines[0].endswith("GPU Memory(GiB)")
+    by_node = {line.split()[0]: line.split() for line in lines[1:4]}
+    assert by_node["t4-1"] == ["t4-1", "10/15", "15/15", "25/30"]
+    assert by_node["a10-1"] == ["a10-1", "0/22", "0/0", "0/22"]
+    assert lines[-2:] == ["Allocated/Total GPU Memory In Cluster:", "25/52 (47%)"]
+
+
+def test_details_of_a_node(kubeconfig: Path):
+    text = run("-d", "t4-1").output
+    assert "NAME:       t4-1" in text
+    assert ["jupyter-alice", "jupyter", "7", "0"] in [line.split() for line in text.splitlines()]
+    assert "Allocated : 25 (83%)" in text
+    assert "a10-1" not in text
+
+
+def test_yaml_is_the_same_as_json(kubeconfig: Path):
+    assert yaml.safe_load(run("-o", "yaml").output) == STATE
