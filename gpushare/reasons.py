@@ -35,6 +35,7 @@ class Code(StrEnum):
     KUBELET_FULL = "kubelet-full"
     BOUND_ELSEWHERE = "bound-elsewhere"
     NOT_READY = "not-ready"
+    KEPT = "kept"
 
 
 # On such a node the pod will not fit whoever leaves it, so preempting there is useless.
@@ -124,6 +125,7 @@ _SENTENCES: dict[Code, str] = {
     ),
     Code.KUBELET_FULL: "the kubelet has {most} of {resource} left to give, the pod wants {want}",
     Code.BOUND_ELSEWHERE: "the pod is bound to {node} already",
+    Code.KEPT: "room here is kept for {ahead} pod(s) that came earlier in the line",
     Code.NOT_READY: "the extender has not read the cluster yet; it will in a moment",
 }
 
