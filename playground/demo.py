@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gpushare import placement
@@ -102,6 +103,20 @@ def run(name: str | None = None, out: Callable[[str], None] = print) -> int:
         out("")
         clock.say(f"The demo stops here: {error}")
         clock.say(f"Logs: {cluster.folders.logs}")
+        return 1
+    return 0
+
+
+def run_on(kubeconfig: Path, image: str | None, out: Callable[[str], None] = print) -> int:
+    """The demo's pods on a cluster that the user has; the exit status."""
+    from playground.existing_demo import NotThere, show_existing
+
+    clock = Clock(out)
+    try:
+        show_existing(kubeconfig, image, clock)
+    except (*EXPECTED, *_FAILURES, NotThere) as error:
+        out("")
+        clock.say(f"The demo stops here: {error}")
         return 1
     return 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from gpushare.names import Names
 
@@ -44,3 +44,15 @@ PEOPLE = (
     Person("grace", "a10", "5g", _mem(5), "A10"),
     Person("heidi", "a10", "whole", _percent(100), "A10"),
 )
+
+
+def guests(models: Iterable[str]) -> tuple[Person, ...]:
+    """Who takes part on a cluster with cards of these models ('Tesla T4', 'NVIDIA A10').
+
+    Those whose model there is; where it has neither T4 nor A10, the first four on any card.
+    """
+    words = {word for model in models for word in model.split()}
+    known = tuple(person for person in PEOPLE if person.model in words)
+    if known or not words:
+        return known
+    return tuple(replace(person, model="") for person in PEOPLE[:4])
