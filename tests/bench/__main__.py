@@ -10,6 +10,7 @@ SUITES = {
     "verbs": "tests.bench.verbs",
     "packing": "tests.bench.packing.__main__",
     "packing-cost": "tests.bench.packing.cost",
+    "day": "tests.bench.day.__main__",
 }
 
 
