@@ -10,8 +10,10 @@ STAMP := $(VENV)/.installed
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+# `make demo KUBECONFIG=FILE` uses a cluster that you have. Only when it is said here: nobody wants
+# pods in production because of a variable that some other shell has set.
 demo: $(STAMP) ## Bring up a one-machine cluster with simulated cards and run eight notebooks on them
-	$(RUN)/gpushare demo
+	$(RUN)/gpushare demo $(if $(filter command line,$(origin KUBECONFIG)),--kubeconfig $(KUBECONFIG))
 
 down: $(STAMP) ## Take the demo's cluster down; nothing of it stays
 	$(RUN)/gpushare playground down
