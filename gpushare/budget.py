@@ -10,22 +10,36 @@ from dataclasses import dataclass
 
 from gpushare.names import Names
 from gpushare.reasons import Code, Reason
-from gpushare.request import Demand, PodRequest, Role
+from gpushare.request import ContainerRequest, PodRequest, Role
 from gpushare.units import GIB, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Units of gpu-mem, and per cent of gpu-percent."""
+    """Units of gpu-mem, and per cent of gpu-percent; and of the dialects' resources, by name."""
 
     mem: int = 0
     percent: int = 0
+    foreign: tuple[tuple[str, int], ...] = ()
+
+    def of(self, resource: str) -> int:
+        """How many of a dialect's resource."""
+        return next((count for name, count in self.foreign if name == resource), 0)
 
     def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(self.mem + other.mem, self.percent + other.percent)
+        return Amounts(self.mem + other.mem, self.percent + other.percent, _joined(self, other, 1))
 
     def __sub__(self, other: Amounts) -> Amounts:
-        return Amounts(self.mem - other.mem, self.percent - other.percent)
+        return Amounts(self.mem - other.mem, self.percent - other.percent, _joined(self, other, -1))
+
+
+def _joined(a: Amounts, b: Amounts, sign: int) -> tuple[tuple[str, int], ...]:
+    if not b.foreign:
+        return a.foreign
+    counts = dict(a.foreign)
+    for name, count in b.foreign:
+        counts[name] = counts.get(name, 0) + sign * count
+    return tuple(sorted((name, count) for name, count in counts.items() if count))
 
 
 NONE = Amounts()
@@ -39,7 +53,7 @@ def amounts(request: PodRequest, unit: Unit = GIB) -> Amounts:
     """
     steady, sidecars, inits = NONE, NONE, []
     for container in request.containers:
-        own = _devices(container.demand, unit)
+        own = _devices(container, unit)
         if container.role is Role.INIT:
             inits.append(own)
             continue
@@ -47,10 +61,18 @@ def amounts(request: PodRequest, unit: Unit = GIB) -> Amounts:
         if container.role is Role.SIDECAR:
             sidecars += own
     moments = [steady, *(sidecars + init for init in inits)]
-    return Amounts(max(m.mem for m in moments), max(m.percent for m in moments))
+    foreign = {name for moment in moments for name, _ in moment.foreign}
+    return Amounts(
+        max(m.mem for m in moments),
+        max(m.percent for m in moments),
+        tuple((name, max(m.of(name) for m in moments)) for name in sorted(foreign)),
+    )
 
 
-def _devices(demand: Demand, unit: Unit) -> Amounts:
+def _devices(container: ContainerRequest, unit: Unit) -> Amounts:
+    demand = container.demand
+    if container.dialect:
+        return Amounts(foreign=container.devices)
     if demand.whole:
         return Amounts(percent=100 * demand.cards)
     # With several cards the limit on the pod is what is wanted of each, so that is all that the
@@ -66,6 +88,7 @@ def shortage(want: Amounts, offered: Amounts, asked: Amounts, names: Names) -> R
     for resource, wanted, offers, others in (
         (names.gpu_mem, want.mem, offered.mem, asked.mem),
         (names.gpu_percent, want.percent, offered.percent, asked.percent),
+        *((name, count, offered.of(name), asked.of(name)) for name, count in want.foreign),
     ):
         values: dict[str, int | str] = {"resource": resource, "want": wanted}
         if wanted > offers:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpushare.dialects.dialect import Dialect, Resource
+from gpushare.dialects.table import spoken
+
 DEFAULT_PREFIX = "gpushare"
 SCHEDULER_NAME = "gpushare-user-scheduler"
 
@@ -18,12 +21,13 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names under one prefix.
+    """The names under one prefix, and the other systems' dialects that are spoken beside it.
 
-    Raises ValueError for a prefix that Kubernetes would not accept.
+    Raises ValueError for a prefix that Kubernetes would not accept, and for an unknown dialect.
     """
 
     prefix: str = DEFAULT_PREFIX
+    dialects: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.prefix) > 200 or not _PREFIX.fullmatch(self.prefix):
@@ -31,6 +35,22 @@ class Names:
                 f"prefix {self.prefix!r} is not a DNS subdomain: use lower-case letters, digits, "
                 "'-' and '.', for example 'gpushare' or 'gpu.example.org'"
             )
+        spoken(self.dialects)
+
+    @property
+    def spoken(self) -> tuple[Dialect, ...]:
+        """The dialects that are switched on."""
+        return spoken(self.dialects)
+
+    @property
+    def foreign(self) -> tuple[Resource, ...]:
+        """The extended resources of the dialects."""
+        return tuple(r for dialect in self.spoken for r in dialect.resources)
+
+    @property
+    def all_resources(self) -> tuple[str, ...]:
+        """Every extended resource that asks for a slice: our two, and the dialects'."""
+        return (*self.resources, *(resource.name for resource in self.foreign))
 
     @property
     def gpu_mem(self) -> str:

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gpushare.demand import Role
 from gpushare.fields import mapping, printable, versioned_object, whole
 from gpushare.fields import text as text_field
-from gpushare.request import Role
 
 _MAX_CONTAINERS = 256
 _MAX_SHARES = 64

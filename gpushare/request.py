@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from gpushare.cards import Card
+from gpushare.demand import Demand as Demand
+from gpushare.demand import Policy as Policy
+from gpushare.demand import Role as Role
+from gpushare.dialects.dialect import Ask, Dialect, Wishes
 from gpushare.names import Names
 from gpushare.quantity import parse_count
 from gpushare.reasons import Code, Reason, Refusal
@@ -23,60 +26,36 @@ _MAX_MIB = 1 << 30
 _MAX_CHOICES = 32
 
 
-class Role(StrEnum):
-    """When a container runs relative to the others of its pod."""
-
-    APP = "app"
-    SIDECAR = "sidecar"
-    INIT = "init"
-
-
-class Policy(StrEnum):
-    """How a pod may want its card chosen."""
-
-    BINPACK = "binpack"
-    SPREAD = "spread"
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What one container wants on each of ``cards`` distinct cards of one node.
-
-    ``mib`` is None where the memory follows from the per cent of the card. ``whole`` means that
-    nobody else may be on the card.
-    """
-
-    mib: int | None
-    percent: int
-    cards: int = 1
-    whole: bool = False
-
-    def on(self, card: Card) -> tuple[int, int]:
-        """(MiB, per cent) that this demand takes of ``card``."""
-        if self.whole:
-            return card.memory, 100
-        if self.mib is None:
-            return card.memory * self.percent // 100, self.percent
-        return self.mib, self.percent
-
-
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """One container's demand."""
+    """One container's demand.
+
+    Where it asks in a ``dialect``, ``counts`` are that dialect's resources as they stand there, and
+    ``devices`` those of them that the kubelet counts.
+    """
 
     name: str
     role: Role
     demand: Demand
+    dialect: str = ""
+    counts: tuple[tuple[str, int], ...] = ()
+    devices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """All that a pod asks of us. Containers without a demand are not listed."""
+    """All that a pod asks of us. Containers without a demand are not listed.
+
+    ``avoids`` are models and uuids that it must not be on. ``names`` are those of all its app
+    containers, where it asks in another system's dialect.
+    """
 
     containers: tuple[ContainerRequest, ...]
     models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     policy: Policy | None = None
+    avoids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.containers)
@@ -85,12 +64,15 @@ class PodRequest:
         """Whether the pod's model and uuid annotations admit ``card``."""
         if self.uuids and card.uuid not in self.uuids:
             return False
+        if self.avoids and any(card.uuid == a or card.is_model(a) for a in self.avoids):
+            return False
         return not self.models or any(card.is_model(model) for model in self.models)
 
     @property
     def wanted(self) -> str:
         """The cards that the annotations admit, in words."""
-        return " or ".join((*self.models, *self.uuids)) or "any card"
+        wanted = " or ".join((*self.models, *self.uuids)) or "any card"
+        return f"{wanted} but {' and '.join(self.avoids)}" if self.avoids else wanted
 
 
 NOTHING = PodRequest(())
@@ -100,27 +82,33 @@ def parse_request(pod: Mapping[str, Any], names: Names, unit: Unit = GIB) -> Pod
     """The request of a pod (a v1.Pod as JSON). Raises Refusal when it can never be met as written."""
     spec = _mapping(pod.get("spec"))
     annotations = _mapping(_mapping(pod.get("metadata")).get("annotations"))
-    limits = [(container, role, _limits(container, names)) for container, role in _containers(spec)]
-    if not any(mem or percent for _, _, (mem, percent) in limits):
+    asked = [
+        (container, role, counts)
+        for container, role in _containers(spec)
+        if (counts := _counts(container, names))
+    ]
+    if not asked:
         return NOTHING
     cards = _cards_wanted(annotations, names)
     containers = tuple(
-        ContainerRequest(
-            str(container.get("name", "")), role, _demand(mem, percent, cards, names, unit)
-        )
-        for container, role, (mem, percent) in limits
-        if mem or percent
+        _request(str(container.get("name", "")), role, counts, cards, names, unit)
+        for container, role, counts in asked
     )
     if cards != 1 and not any(c.demand.mib is not None for c in containers):
         raise _bad(
             f"{names.cards} is set but no container has {names.gpu_mem}",
             f"ask for whole cards with {names.gpu_percent}: {100 * cards}",
         )
+    heard = {c.dialect for c in containers}
+    dialects = [d for d in names.spoken if d.name in heard]
+    wishes = [dialect.wishes(annotations) for dialect in dialects]
     return PodRequest(
         containers=containers,
-        models=_choices(annotations, names.card_model),
-        uuids=_choices(annotations, names.card_uuid),
-        policy=_policy(annotations, names),
+        models=_choices(annotations, names.card_model) + _all(w.models for w in wishes),
+        uuids=_choices(annotations, names.card_uuid) + _all(w.uuids for w in wishes),
+        policy=_policy(annotations, names) or _first_policy(wishes),
+        avoids=_all((*w.not_models, *w.not_uuids) for w in wishes),
+        names=_app_names(spec) if dialects else (),
     )
 
 
@@ -130,7 +118,7 @@ def asks(pod: Mapping[str, Any], names: Names) -> bool:
         resource in _mapping(_mapping(container.get("resources")).get(part))
         for container, _ in _containers(_mapping(pod.get("spec")))
         for part in ("limits", "requests")
-        for resource in names.resources
+        for resource in names.all_resources
     )
 
 
@@ -142,13 +130,14 @@ def _containers(spec: Mapping[str, Any]) -> Iterable[tuple[Mapping[str, Any], Ro
         yield container, Role.APP
 
 
-def _limits(container: Mapping[str, Any], names: Names) -> tuple[int, int]:
+def _counts(container: Mapping[str, Any], names: Names) -> dict[str, int]:
+    """What the container names of our resources, ours and the dialects'; none of it 0."""
     resources = _mapping(container.get("resources"))
     limits, requests = _mapping(resources.get("limits")), _mapping(resources.get("requests"))
-    return (
-        _count(limits, requests, names.gpu_mem),
-        _count(limits, requests, names.gpu_percent),
-    )
+    if not limits and not requests:
+        return {}
+    counts = {name: _count(limits, requests, name) for name in names.all_resources}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _count(limits: Mapping[str, Any], requests: Mapping[str, Any], resource: str) -> int:
@@ -157,6 +146,45 @@ def _count(limits: Mapping[str, Any], requests: Mapping[str, Any], resource: str
         return parse_count(value)
     except ValueError as error:
         raise _bad(f"{resource}: {error}", "use a whole number such as 7") from None
+
+
+def _request(
+    name: str, role: Role, counts: Mapping[str, int], cards: int, names: Names, unit: Unit
+) -> ContainerRequest:
+    dialect = _one_dialect(name, counts, names)
+    if dialect is None:
+        mem, percent = counts.get(names.gpu_mem, 0), counts.get(names.gpu_percent, 0)
+        return ContainerRequest(name, role, _demand(mem, percent, cards, names, unit))
+    demand = dialect.read(dialect, Ask(counts, cards if dialect.several_cards else 1))
+    devices = ((r.name, counts[r.name]) for r in dialect.counted if r.name in counts)
+    return ContainerRequest(name, role, demand, dialect.name, tuple(counts.items()), tuple(devices))
+
+
+def _one_dialect(name: str, counts: Mapping[str, int], names: Names) -> Dialect | None:
+    """The dialect that the container asks in, None for our own resources; never two at once."""
+    found = [d for d in names.spoken if any(r.name in counts for r in d.resources)]
+    ours = any(resource in counts for resource in names.resources)
+    if len(found) + ours > 1:
+        raise _bad(
+            f"container {name[:63]!r} asks for its slice in two ways at once: {', '.join(counts)}",
+            "keep one of them",
+        )
+    return found[0] if found else None
+
+
+def _all(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    joined = tuple(text for part in parts for text in part)
+    if len(joined) > _MAX_CHOICES:
+        raise _bad(f"the annotations name more than {_MAX_CHOICES} cards", "name fewer")
+    return joined
+
+
+def _first_policy(wishes: Iterable[Wishes]) -> Policy | None:
+    return next((wish.policy for wish in wishes if wish.policy is not None), None)
+
+
+def _app_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(c.get("name", "")) for c in _list(spec.get("containers")))
 
 
 def _demand(mem: int, percent: int, cards: int, names: Names, unit: Unit) -> Demand:
@@ -228,7 +256,7 @@ def _policy(annotations: Mapping[str, Any], names: Names) -> Policy | None:
     except ValueError:
         raise _bad(
             f"annotation {names.policy}: {str(text)[:40]!r} is not a policy",
-            f"use {' or '.join(Policy)}",
+            f"use {', '.join(Policy)}",
         ) from None
 
 

@@ -1,0 +1,54 @@
+"""All dialects, and which of them a cluster speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from gpushare.dialects import aliyun, elastic, nvidia
+from gpushare.dialects.dialect import Dialect
+from gpushare.units import Unit
+
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        aliyun.DIALECT,
+        elastic.NANO,
+        elastic.NANO_RENAMED,
+        elastic.ELASTIC,
+        elastic.ELASTIC_COM,
+        nvidia.WHOLE,
+        nvidia.HAMI,
+    )
+}
+
+
+@lru_cache(maxsize=64)
+def spoken(settings: tuple[str, ...]) -> tuple[Dialect, ...]:
+    """The dialects that a setting such as ('aliyun:MiB', 'nano') switches on.
+
+    Raises ValueError that says what is wrong with it.
+    """
+    dialects = tuple(_one(setting) for setting in settings)
+    _check_names(dialects)
+    return dialects
+
+
+def _one(setting: str) -> Dialect:
+    name, colon, unit = setting.partition(":")
+    dialect = DIALECTS.get(name)
+    if dialect is None:
+        raise ValueError(f"dialect {setting!r} is not known: use {', '.join(DIALECTS)}")
+    return dialect.counting_in(Unit.parse(unit)) if colon else dialect
+
+
+def _check_names(dialects: Iterable[Dialect]) -> None:
+    owners: dict[str, str] = {}
+    for dialect in dialects:
+        for resource in dialect.resources:
+            if resource.name in owners:
+                raise ValueError(
+                    f"dialects {owners[resource.name]} and {dialect.name} both have "
+                    f"{resource.name}: switch on one of them"
+                )
+            owners[resource.name] = dialect.name
