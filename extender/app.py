@@ -11,21 +11,24 @@ import sys
 from typing import Any
 
 import uvloop
-from traitlets import Enum, Float, TraitError, Unicode, validate
+from traitlets import Enum, Float, List, TraitError, Unicode, validate
 from traitlets.config import Application
 
 import gpushare
 from extender.api import KubeApi, NoCluster, configuration
 from extender.fitting import Rules
+from extender.learning import USUAL, check_place, prior
+from extender.scoring import Workload
 from extender.server import Address, CannotListen, Certificate, Server
-from extender.service import Service
+from extender.service import Learning, Service
 from gpushare.names import DEFAULT_PREFIX, Names
 from gpushare.request import Policy
 from gpushare.units import Unit
 
 log = logging.getLogger("extender")
 
-_DRAIN_SECONDS = 4.0
+_DRAIN_SECONDS = 3.0
+_LAST_WORDS_SECONDS = 1.0
 
 
 class CannotStart(Exception):
@@ -68,9 +71,11 @@ class Extender(Application):
     ).tag(config=True)
     policy = Enum(
         [policy.value for policy in Policy],
-        "binpack",
-        help="""How cards are chosen: 'binpack' fills cards that are in use already and keeps whole
-        ones free; 'spread' takes the freest. A pod may choose for itself by annotation.""",
+        Policy.FRAGMENTATION.value,
+        help="""How cards are chosen. 'fragmentation' loses as little as possible of what the cluster
+        is usually asked for; 'binpack' takes the tightest card and keeps whole ones free; 'spread'
+        takes the freest; 'first-fit' goes by the nodes' names; 'fgd' is fragmentation gradient
+        descent as published, for comparison. A pod may choose for itself by annotation.""",
     ).tag(config=True)
     verbs_address = Unicode(
         "127.0.0.1:39999",
@@ -97,6 +102,21 @@ class Extender(Application):
         its containers ran. The pod's own grace period plus 10 s is used if that is less.""",
     ).tag(config=True)
 
+    workload_map = Unicode(
+        "",
+        help="""namespace/name of the ConfigMap that keeps what was learned of the workload, which the
+        policies 'fragmentation' and 'fgd' go by. Empty: a restart begins with workload_prior.""",
+    ).tag(config=True)
+    workload_prior = List(
+        [dict(kind) for kind in USUAL],
+        help="""What pods are likely to ask for, until enough have: a list such as
+        [{"mem": 7, "models": ["T4"], "cpu": "2", "weight": 4}, {"percent": 100, "weight": 1}]. mem and
+        percent are as in pods' limits, cards as in their annotation; weights compare the entries.""",
+    ).tag(config=True)
+    workload_half_life = Float(
+        7.0, help="Days after which a pod counts half in what was learned of the workload."
+    ).tag(config=True)
+
     aliases = {  # noqa: RUF012
         "config": "Extender.config_file",
         "kubeconfig": "Extender.kubeconfig",
@@ -116,6 +136,16 @@ class Extender(Application):
     @validate("unit")
     def _valid_unit(self, proposal: Any) -> str:
         return _valid("unit", Unit.parse, str(proposal["value"]))
+
+    @validate("workload_map")
+    def _valid_map(self, proposal: Any) -> str:
+        return _valid("workload_map", check_place, str(proposal["value"]))
+
+    @validate("workload_half_life")
+    def _valid_half_life(self, proposal: Any) -> float:
+        if not proposal["value"] > 0:
+            raise TraitError("Extender.workload_half_life: use a number of days above 0")
+        return float(proposal["value"])
 
     @validate("max_hold")
     def _valid_hold(self, proposal: Any) -> float:
@@ -141,6 +171,14 @@ class Extender(Application):
     def rules(self) -> Rules:
         return Rules(Names(self.prefix), Unit.parse(self.unit), Policy(self.policy))
 
+    def learning(self) -> Learning:
+        """Raises CannotStart for a prior that is none."""
+        try:
+            kinds = prior(self.workload_prior, self.rules.names, self.rules.unit)
+        except ValueError as error:
+            raise CannotStart(f"Extender.workload_prior: {error}") from None
+        return Learning(Workload(self.workload_half_life * 86400, kinds), self.workload_map)
+
     def start(self) -> None:
         uvloop.run(self.serve())
 
@@ -150,7 +188,7 @@ class Extender(Application):
         state_at = Address.parse(self.state_address, "Extender.state_address")
         api = KubeApi(await configuration(self.kubeconfig))
         try:
-            service = Service(api, self.rules, self.max_hold)
+            service = Service(api, self.rules, self.max_hold, learning=self.learning())
             servers = [
                 Server(service.verbs_app, verbs_at.listen("Extender.verbs_address")),
                 Server(
@@ -193,6 +231,8 @@ async def _serve(service: Service, servers: list[Server], stop: asyncio.Event) -
         for server in servers:
             server.stop()
         await service.binder.drain(_DRAIN_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(service.learned.finish(), _LAST_WORDS_SECONDS)
         await asyncio.wait(serving, timeout=_DRAIN_SECONDS)
         for task in done - {stopping}:
             task.result()

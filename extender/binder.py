@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extender.api import ApiError, KubeApi, NoAnswer
+from extender.ranking import Ranking
 from extender.view import ClusterView
 from gpushare import placement as placements
 from gpushare.names import Names
@@ -49,10 +50,13 @@ class BindCounts:
 class Binder:
     """Binds pods, each uid once."""
 
-    def __init__(self, api: KubeApi, view: ClusterView, names: Names) -> None:
+    def __init__(
+        self, api: KubeApi, view: ClusterView, names: Names, ranking: Ranking | None = None
+    ) -> None:
         self.api = api
         self.view = view
         self.names = names
+        self.ranking = ranking or Ranking(view.fleet, view.rules.policy)
         self.counts = BindCounts()
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._settling: dict[str, asyncio.Task[None]] = {}
@@ -96,7 +100,8 @@ class Binder:
             raise BindFailed("the pod is gone")
         if ref.uid in self._settling:
             raise BindFailed("what became of an earlier bind of this pod is not known yet")
-        found = self.view.reserve(ref, node, request)
+        cards = self.ranking.prefer(ref.uid, node, request, self.view.cpu_of(ref.uid))
+        found = self.view.reserve(ref, node, request, cards)
         if isinstance(found, Reason):
             self.counts.refused += 1
             raise BindFailed(f"node {node}: {found.sentence()}")

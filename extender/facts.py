@@ -12,7 +12,7 @@ from gpushare.budget import NONE, Amounts, amounts
 from gpushare.names import Names
 from gpushare.placement import Placement
 from gpushare.pods import PodRef, annotation, is_finished, node_name, pod_ref
-from gpushare.quantity import parse_count
+from gpushare.quantity import parse_count, parse_milli
 from gpushare.reasons import Reason, Refusal
 from gpushare.request import NOTHING, PodRequest, asks, parse_request
 from gpushare.units import Unit
@@ -27,7 +27,7 @@ class NodeFact:
     """What a node offers. ``cards`` is None where it publishes none; ``problem`` says why not.
 
     ``takes_pods``: it is ready and not cordoned. kube-scheduler sees to that itself; people want to
-    know it.
+    know it. ``cpu`` is what the kubelet offers of it, in mCPU.
     """
 
     name: str
@@ -37,6 +37,7 @@ class NodeFact:
     problem: str
     offered: Amounts
     takes_pods: bool
+    cpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class PodFact:
 
     ``refusal`` is set where the request is not valid, and ``placement_problem`` where there is a
     placement annotation that is none. ``started``: a container that asks has run, which only a
-    valid placement makes possible. ``ended``: no container of it runs any more. ``grace`` is in s.
+    valid placement makes possible. ``ended``: no container of it runs any more. ``grace`` is in s. ``cpu`` is
+    what its containers request, in mCPU.
     """
 
     ref: PodRef
@@ -67,6 +69,7 @@ class PodFact:
     bound: float
     grace: int
     user: str
+    cpu: int = 0
 
 
 class FactReader:
@@ -97,6 +100,7 @@ class FactReader:
             problem=problem,
             offered=self._offered(node),
             takes_pods=_takes_pods(node),
+            cpu=_milli(_mapping(_mapping(node.get("status")).get("allocatable")).get("cpu")),
         )
 
     def pod(self, pod: Mapping[str, Any]) -> PodFact | None:
@@ -128,6 +132,7 @@ class FactReader:
             bound=_bound_at(pod),
             grace=_whole(spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE),
             user=_user(metadata),
+            cpu=requested_cpu(pod),
         )
 
     def request(self, pod: Mapping[str, Any]) -> tuple[PodRequest, Reason | None]:
@@ -159,6 +164,35 @@ class FactReader:
                 return 0
 
         return Amounts(count(self.names.gpu_mem), count(self.names.gpu_percent))
+
+
+def requested_cpu(pod: Mapping[str, Any]) -> int:
+    """What the pod's containers request of CPU together, in mCPU, as the scheduler counts it."""
+    spec = _mapping(pod.get("spec"))
+    steady = beside = most = 0
+    for part in ("initContainers", "containers"):
+        entries = spec.get(part)
+        for container in entries if isinstance(entries, list) else ():
+            container = _mapping(container)
+            resources = _mapping(container.get("resources"))
+            limits, requests = (
+                _mapping(resources.get("limits")),
+                _mapping(resources.get("requests")),
+            )
+            cpu = _milli(requests.get("cpu", limits.get("cpu")))
+            if part == "initContainers" and container.get("restartPolicy") != "Always":
+                most = max(most, beside + cpu)
+                continue
+            steady += cpu
+            beside += cpu if part == "initContainers" else 0
+    return max(steady, most)
+
+
+def _milli(quantity: object) -> int:
+    try:
+        return min(parse_milli(quantity), 1 << 40) if quantity is not None else 0
+    except ValueError:
+        return 0
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:

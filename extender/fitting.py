@@ -5,9 +5,10 @@ The vector answers of ``extender.fleet`` are a faster way to the same result; bi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpushare.assignment import assign
+from gpushare.assignment import CardState, assign
 from gpushare.budget import NONE, Amounts, amounts, shortage
 from gpushare.ledger import NodeAccount
 from gpushare.names import Names
@@ -23,6 +24,10 @@ class Budget:
 
     offered: Amounts = NONE
     asked: Amounts = NONE
+    cpu_offered: int = 0
+    """In mCPU; 0 where it is not known. Only for scores: kube-scheduler counts it for sure."""
+    cpu_asked: int = 0
+    """By pods that ask for our resources; of others nothing is known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +40,31 @@ class Rules:
 
 
 def fit(
-    rules: Rules, node: NodeAccount | None, budget: Budget, uid: str, request: PodRequest
+    rules: Rules,
+    node: NodeAccount | None,
+    budget: Budget,
+    uid: str,
+    request: PodRequest,
+    states: Sequence[CardState] | None = None,
+    more: Amounts = NONE,
+    prefer: Sequence[str] = (),
 ) -> Placement | Reason:
-    """The placement that the pod would get on the node, or why it can't."""
+    """The placement that the pod would get on the node, or why it can't.
+
+    ``states`` are the node's cards where less of them may be given than is free, and ``more`` is
+    what is asked of its kubelet beside the budget: both promised to others. ``prefer`` are the cards
+    that the policy wants most.
+    """
     obstacle = node_obstacle(rules, node)
     if obstacle is not None:
         return obstacle
     assert node is not None
-    found = assign(uid, node.name, node.states(), request, rules.policy)
+    cards = node.states() if states is None else states
+    found = assign(uid, node.name, cards, request, rules.policy, prefer)
     if isinstance(found, Reason):
         return found
     want = amounts(request, rules.unit)
-    return shortage(want, budget.offered, budget.asked, rules.names) or found
+    return shortage(want, budget.offered, budget.asked + more, rules.names) or found
 
 
 def node_obstacle(rules: Rules, node: NodeAccount | None) -> Reason | None:

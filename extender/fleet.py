@@ -1,7 +1,8 @@
 """All cards of all nodes as arrays, so that one question to many nodes is one vector operation.
 
-A row is a node, a column is a card. The ledger's ``on_change`` keeps the rows current, one node at a
-time. ``Fleet.ask`` answers for requests of one container; it gives exactly the answers of
+A row is a node, a column is a card. The ledger's ``on_change`` says which nodes have changed; their
+rows are filled anew when somebody asks. ``table`` has the same rows, as scoring wants them.
+``Fleet.ask`` answers for requests of one container; it gives exactly the answers of
 ``extender.fitting.fit``, which a property test holds it to.
 """
 
@@ -14,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.fitting import Budget, Rules, node_obstacle
+from extender.scoring.nodes import UNKNOWN_CPU, NodeTable
 from gpushare.assignment import CardState, explain
 from gpushare.budget import amounts, shortage
 from gpushare.cards import Card, models
 from gpushare.ledger import NodeAccount
 from gpushare.reasons import Code, Reason
-from gpushare.request import Demand, PodRequest, Policy
+from gpushare.request import Demand, PodRequest
 
 _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
@@ -85,6 +87,9 @@ class Fleet:
         self._row: dict[str, int] = {}
         self._unused: list[int] = list(range(rows - 1, -1, -1))
         self._arrays = _Arrays.of(rows, columns)
+        self.table = NodeTable(rows, columns)
+        self._stale: dict[str, tuple[NodeAccount | None, Budget]] = {}
+        self._order: _Ints | None = None
         self._obstacles: dict[int, Reason] = {}
         self._states: dict[int, tuple[list[CardState], Budget]] = {}
         self._models: dict[str, int] = {}
@@ -99,8 +104,11 @@ class Fleet:
         return node in self._row
 
     def remove(self, node: str) -> None:
+        self._stale.pop(node, None)
         row = self._row.pop(node, None)
         if row is not None:
+            self._order = None
+            self.table.clear(row)
             self._arrays.open[row] = False
             self._arrays.there[row] = self._arrays.usable[row] = False
             self._obstacles.pop(row, None)
@@ -109,6 +117,17 @@ class Fleet:
 
     def update(self, name: str, account: NodeAccount | None, budget: Budget) -> None:
         """The node's cards, what is free on them, or its budget may have changed."""
+        self._stale[name] = (account, budget)
+        if name not in self._row:
+            self._row_of(name, 0)
+
+    def _refresh(self) -> None:
+        """Fill the rows of the nodes that have changed: once, however often they did."""
+        stale, self._stale = self._stale, {}
+        for name, (account, budget) in stale.items():
+            self._fill(name, account, budget)
+
+    def _fill(self, name: str, account: NodeAccount | None, budget: Budget) -> None:
         obstacle = node_obstacle(self.rules, account)
         states = account.states() if account is not None else []
         row = self._row_of(name, len(states))
@@ -132,6 +151,8 @@ class Fleet:
             self._model_texts[row] = ", ".join(models(s.card for s in states))
         a.room_mem[row] = budget.offered.mem - budget.asked.mem
         a.room_percent[row] = budget.offered.percent - budget.asked.percent
+        cpu = budget.cpu_offered - budget.cpu_asked if budget.cpu_offered else UNKNOWN_CPU
+        self.table.put(row, states if obstacle is None else [], cpu)
 
     def covers(self, request: PodRequest) -> bool:
         """Whether ``ask`` can answer for such a request."""
@@ -141,7 +162,7 @@ class Fleet:
         """Which of the named nodes take the pod, and unless not wanted why the others do not."""
         demand = request.containers[0].demand
         want = amounts(request, self.rules.unit)
-        rows = self._rows(names)
+        rows = self.rows(names)
         a = self._arrays
         # Where most nodes are asked, whole arrays are cheaper than picking rows out of them.
         pick = slice(None) if 2 * len(names) > len(self._row) else rows
@@ -156,28 +177,27 @@ class Fleet:
             return Answer(fits, {})
         return Answer(fits, self._explain(names, rows, ~fits, request))
 
-    def remainders(
-        self, names: Sequence[str], request: PodRequest, policy: Policy
-    ) -> tuple[_Ints, _Ints]:
-        """How each node would suit: (what is left of its most suitable card, what is left in all).
+    def fresh_table(self) -> NodeTable:
+        """The table, with every change in it."""
+        self._refresh()
+        return self.table
 
-        In MiB, lower is better for binpack and higher for spread; nodes that do not fit are last.
-        """
-        rows = self._rows(names)
-        a = self._arrays
-        free = np.where(a.usable[rows], a.free[rows], 0)
-        total = free.sum(axis=1)
-        worst = _HUGE if policy is Policy.BINPACK else -_HUGE
-        if len(request.containers) == 1:
-            demand = request.containers[0].demand
-            cards = _card_fits(a, rows, demand) & self._allowed(rows, request)
-            rest = np.where(cards, a.free[rows] - _need(a.memory[rows], demand), worst)
-        else:
-            rest = np.where(a.usable[rows] & self._allowed(rows, request), free, worst)
-        best = rest.min(axis=1) if policy is Policy.BINPACK else rest.max(axis=1)
-        return np.where(rows >= 0, best, worst), total
+    def order(self) -> _Ints:
+        """Each row's place among the nodes by name: a fixed order, the same in every replica."""
+        if self._order is None or len(self._order) != len(self._arrays.open):
+            order = np.zeros(len(self._arrays.open), np.int64)
+            order[[self._row[name] for name in sorted(self._row)]] = np.arange(len(self._row))
+            self._order = order
+        return self._order
 
-    def _rows(self, names: Sequence[str]) -> _Ints:
+    def uuids(self, row: int, columns: Sequence[int]) -> tuple[str, ...]:
+        """The cards in those columns of the row."""
+        states = self._states[row][0]
+        return tuple(states[column].card.uuid for column in columns)
+
+    def rows(self, names: Sequence[str]) -> _Ints:
+        """The row of each node, -1 for one that is not known."""
+        self._refresh()
         get = self._row.get
         return np.fromiter((get(name, -1) for name in names), np.int64, len(names))
 
@@ -191,6 +211,7 @@ class Fleet:
                 self._arrays = self._arrays.grown(2 * rows, self._arrays.free.shape[1])
                 self._unused.extend(range(2 * rows - 1, rows - 1, -1))
             row = self._row[name] = self._unused.pop()
+            self._order = None
         return row
 
     def _model_of(self, card: Card) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
 from fastapi import FastAPI
 
@@ -18,8 +18,11 @@ from extender.clock import Clock, LoopClock
 from extender.events import Announcer
 from extender.facts import NodeFact, PodFact
 from extender.fitting import Rules
+from extender.learning import Learned
 from extender.metrics import CardCollector, CountCollector, Metrics
+from extender.ranking import Ranking
 from extender.reflector import Reflector, Sink
+from extender.scoring import Workload
 from extender.verbs import Verbs
 from extender.view import ClusterView
 from extender.waiting import Waiting, Waker
@@ -27,17 +30,33 @@ from extender.waiting import Waiting, Waker
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Learning:
+    """What the scores start from, and where they keep what they learn ('': nowhere)."""
+
+    workload: Workload = field(default_factory=Workload)
+    where: str = ""
+
+
 class Service:
     """All parts of one extender. ``run`` follows the cluster until cancelled."""
 
     def __init__(
-        self, api: KubeApi, rules: Rules, max_hold: float = 90, clock: Clock | None = None
+        self,
+        api: KubeApi,
+        rules: Rules,
+        max_hold: float = 90,
+        clock: Clock | None = None,
+        learning: Learning | None = None,
     ) -> None:
+        learning = learning or Learning()
         self.api = api
         self.clock = clock or LoopClock()
         self.view = ClusterView(rules, self.clock, max_hold)
         self.metrics = Metrics()
-        self.binder = Binder(api, self.view, rules.names)
+        self.ranking = Ranking(self.view.fleet, rules.policy, learning.workload)
+        self.learned = Learned(api, self.ranking, learning.where)
+        self.binder = Binder(api, self.view, rules.names, self.ranking)
         self.verbs = Verbs(self.view, self.binder, self.metrics)
         self.waker = Waker(api, rules.names.prefix)
         self.waiting = Waiting(self.view, self.waker)
@@ -94,6 +113,7 @@ class Service:
             self._ready()
             tasks.create_task(self.waiting.run())
             tasks.create_task(self.announcer.run())
+            tasks.create_task(self.learned.run())
 
     def _ready(self) -> None:
         self.verbs.ready = True
@@ -106,9 +126,9 @@ class Service:
         gc.collect()
         gc.freeze()
 
-    def _refused(self, fact: PodFact, _nodes: Sequence[str]) -> None:
+    def _refused(self, fact: PodFact, nodes: Sequence[str]) -> None:
         if fact.request:
-            self.waiting.refused(fact.ref, fact.request, fact.priority, fact.created)
+            self.waiting.refused(fact, nodes)
 
     def _counts(self) -> CountCollector:
         return CountCollector(

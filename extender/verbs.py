@@ -18,9 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from extender import wire
 from extender.binder import Binder, BindFailed
-from extender.facts import PodFact
+from extender.facts import PodFact, requested_cpu
 from extender.metrics import Metrics
-from extender.scores import score
 from extender.view import ClusterView
 from gpushare.pods import PodRef, pod_ref
 from gpushare.reasons import Code, Reason
@@ -62,6 +61,7 @@ class Verbs:
             return wire.filter_result(args.names, args.objects, {}, {})
         self._remember(args.pod, request)
         passed, reasons = self.view.fit_many(args.names, request)
+        passed, reasons = self._in_turn(args, passed, reasons)
         if not passed:
             self._refused(args)
         failed, unresolvable = _sentences(reasons)
@@ -76,8 +76,8 @@ class Verbs:
         request, _ = self.view.reader.request(args.pod)
         if not self.ready or not request:
             return wire.scores(args.names, [0] * len(args.names))
-        values = score(self.view.fleet, args.names, request, self.view.rules.policy)
-        return wire.scores(args.names, values)
+        cpu, uid = requested_cpu(args.pod), _uid(args.pod)
+        return wire.scores(args.names, self.binder.ranking.scores(args.names, request, cpu, uid))
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready:
@@ -102,12 +102,27 @@ class Verbs:
             for tell in self.on_refused:
                 tell(fact, args.names)
 
-    def _remember(self, pod: Mapping[str, Any], request: PodRequest) -> None:
+    def _in_turn(
+        self, args: wire.NodesArgs, passed: Sequence[str], failed: Mapping[str, Reason]
+    ) -> tuple[Sequence[str], Mapping[str, Reason]]:
+        """The answer, less what the line keeps for pods that were there before."""
+        line = self.view.line
+        if line is None or not line.busy or not passed:
+            return passed, failed
         try:
-            uid = pod_ref(pod).uid
+            fact = self.view.reader.pod(args.pod)
         except ValueError:
+            return passed, failed
+        return line.admit(fact, passed, failed) if fact is not None else (passed, failed)
+
+    def _remember(self, pod: Mapping[str, Any], request: PodRequest) -> None:
+        uid = _uid(pod)
+        if not uid:
             return
+        if uid not in self._requests:
+            self.binder.ranking.asked(request, requested_cpu(pod))
         self._requests[uid] = request
+        self._requests.move_to_end(uid)
         if len(self._requests) > _REMEMBERED:
             self._requests.popitem(last=False)
 
@@ -170,6 +185,13 @@ class _Route:
         headers = [(b"content-type", b"application/json"), (b"content-length", length)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    try:
+        return pod_ref(pod).uid
+    except ValueError:
+        return ""
 
 
 async def _body(receive: Receive) -> bytes | None:

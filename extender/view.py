@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Protocol
 
 from extender.clock import Clock, Timer
 from extender.facts import FactReader, NodeFact, PodFact
 from extender.fitting import Budget, Rules, fit
 from extender.fleet import Fleet
 from extender.trust import Verdict, judge
+from gpushare.assignment import CardState
 from gpushare.budget import NONE, Amounts, amounts
 from gpushare.ledger import Ledger, NodeAccount, Slice
 from gpushare.placement import Placement
@@ -52,13 +54,32 @@ class _Node:
 
     fact: NodeFact | None = None
     budget: Budget = field(default_factory=Budget)
-    asking: dict[str, Amounts] = field(default_factory=dict)
+    asking: dict[str, tuple[Amounts, int]] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
+
+
+class Line(Protocol):
+    """Has a say in what of a node a pod may take, where others came first.
+
+    It says nothing while it is not ``busy``: nobody waits who was refused.
+    """
+
+    @property
+    def busy(self) -> bool: ...
+
+    def admit(
+        self, fact: PodFact, passed: Sequence[str], failed: Mapping[str, Reason]
+    ) -> tuple[Sequence[str], Mapping[str, Reason]]: ...
+
+    def place(
+        self, node: str, uid: str, request: PodRequest, found: Placement
+    ) -> Placement | Reason: ...
 
 
 class ClusterView:
     """Nodes, pods, ledger and fleet.
 
+    ``on_change`` is called with a node's name when anything about it may have changed,
     ``on_room`` is called with a node's name when it may have more to give than before, and
     ``on_pod`` with each fact about a pod that is not bound, or with None and its uid when the pod
     is bound or gone.
@@ -73,6 +94,10 @@ class ClusterView:
         self.reader = FactReader(rules.names, rules.unit)
         self.pods: dict[str, PodFact] = {}
         self.doubts: dict[str, str] = {}
+        self.line: Line | None = None
+        # Counts everything that changes what is free.
+        self.changes = 0
+        self.on_change: list[Callable[[str], None]] = []
         self.on_room: list[Callable[[str], None]] = []
         self.on_pod: list[Callable[[str, PodFact | None], None]] = []
         self._nodes: dict[str, _Node] = {}
@@ -85,12 +110,24 @@ class ClusterView:
 
     # -- asked by the verbs ----------------------------------------------------------------------
 
-    def fit(self, node: str, uid: str, request: PodRequest) -> Placement | Reason:
-        """The placement that the pod would get on the node now, or why it can't."""
+    def fit(
+        self,
+        node: str,
+        uid: str,
+        request: PodRequest,
+        states: Sequence[CardState] | None = None,
+        more: Amounts = NONE,
+        prefer: Sequence[str] = (),
+    ) -> Placement | Reason:
+        """The placement that the pod would get on the node now, or why it can't.
+
+        ``states``, ``more`` and ``prefer`` as for ``extender.fitting.fit``.
+        """
         known = self._nodes.get(node)
         if known is None or known.fact is None:
             return Reason(Code.UNKNOWN_NODE)
-        return fit(self.rules, self.ledger.nodes.get(node), known.budget, uid, request)
+        account = self.ledger.nodes.get(node)
+        return fit(self.rules, account, known.budget, uid, request, states, more, prefer)
 
     def fit_many(
         self, names: Sequence[str], request: PodRequest
@@ -137,8 +174,23 @@ class ClusterView:
             (node for node in nodes if isinstance(self.fit(node, "", request), Placement)), ""
         )
 
+    def fitting(self, nodes: Sequence[str], request: PodRequest) -> Iterator[str]:
+        """The nodes of these that have room for such a pod, in their order."""
+        if self.fleet.covers(request):
+            fits = self.fleet.ask(nodes, request, explain=False).fits
+            yield from (nodes[i] for i in fits.nonzero()[0].tolist())
+        else:
+            for node in nodes:
+                if isinstance(self.fit(node, "", request), Placement):
+                    yield node
+
     def slice_of(self, uid: str) -> Slice | None:
         return self.ledger.slices.get(uid)
+
+    def cpu_of(self, uid: str) -> int:
+        """What the pod requests of CPU, in mCPU; 0 if it has not been seen yet."""
+        fact = self.pods.get(uid)
+        return fact.cpu if fact else 0
 
     def pod_named(self, namespace: str, name: str) -> PodFact | None:
         return self.pods.get(self._by_name.get((namespace, name), ""))
@@ -157,11 +209,16 @@ class ClusterView:
 
     # -- the binder's reservations ---------------------------------------------------------------
 
-    def reserve(self, pod: PodRef, node: str, request: PodRequest) -> Placement | Reason:
-        """Take a place on the node for a bind that is about to be sent."""
-        found = self.fit(node, pod.uid, request)
+    def reserve(
+        self, pod: PodRef, node: str, request: PodRequest, prefer: Sequence[str] = ()
+    ) -> Placement | Reason:
+        """Take a place on the node for a bind that is about to be sent, on cards of ``prefer`` if it
+        fits there."""
+        found = self.fit(node, pod.uid, request, prefer=prefer)
+        if isinstance(found, Placement) and self.line is not None:
+            found = self.line.place(node, pod.uid, request, found)
         if isinstance(found, Placement):
-            self._ask(pod.uid, node, amounts(request, self.rules.unit))
+            self._ask(pod.uid, node, amounts(request, self.rules.unit), self.cpu_of(pod.uid))
             self.ledger.hold(pod, found, reserved=True)
         return found
 
@@ -203,8 +260,9 @@ class ClusterView:
             return
         node.fact = fact
         node.budget.offered = fact.offered
+        node.budget.cpu_offered = fact.cpu
         if old is not None and (old.cards, old.problem) == (fact.cards, fact.problem):
-            if old.offered != fact.offered:
+            if (old.offered, old.cpu) != (fact.offered, fact.cpu):
                 self._changed(fact.name)
                 self._more_room(fact.name)
             return
@@ -229,7 +287,7 @@ class ClusterView:
             return
         self._bury(node.fact.uid)
         node.fact = None
-        node.budget.offered = NONE
+        node.budget.offered, node.budget.cpu_offered = NONE, 0
         self.ledger.withdraw(name)
         self.fleet.remove(name)
         if not node.asking:
@@ -269,7 +327,7 @@ class ClusterView:
         if not fact.node:
             self._tell_pod(uid, fact)
             return
-        self._ask(uid, fact.node, fact.amounts)
+        self._ask(uid, fact.node, fact.amounts, fact.cpu)
         self._enter(fact)
         self._tell_pod(uid, None)
 
@@ -422,20 +480,23 @@ class ClusterView:
 
     # -- what the kubelets count -----------------------------------------------------------------
 
-    def _ask(self, uid: str, name: str, want: Amounts) -> None:
+    def _ask(self, uid: str, name: str, want: Amounts, cpu: int) -> None:
         node = self._nodes.setdefault(name, _Node())
-        before = node.asking.get(uid, NONE)
-        if before == want and uid in node.asking:
+        before, cpu_before = node.asking.get(uid, (NONE, 0))
+        if (before, cpu_before) == (want, cpu) and uid in node.asking:
             return
-        node.asking[uid] = want
+        node.asking[uid] = want, cpu
         node.budget.asked += want - before
+        node.budget.cpu_asked += cpu - cpu_before
         self._changed(name)
 
     def _ask_no_more(self, uid: str, name: str) -> None:
         node = self._nodes.get(name)
         if node is None or uid not in node.asking:
             return
-        node.budget.asked -= node.asking.pop(uid)
+        want, cpu = node.asking.pop(uid)
+        node.budget.asked -= want
+        node.budget.cpu_asked -= cpu
         if node.fact is None and not node.asking:
             del self._nodes[name]
         else:
@@ -445,6 +506,9 @@ class ClusterView:
     # -- telling others --------------------------------------------------------------------------
 
     def _changed(self, name: str) -> None:
+        self.changes += 1
+        for tell in self.on_change:
+            tell(name)
         node = self._nodes.get(name)
         if node is not None and node.fact is not None:
             account: NodeAccount | None = self.ledger.nodes.get(name)

@@ -7,7 +7,7 @@ bind are the same function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -62,7 +62,11 @@ def _spread(state: CardState, demand: Demand) -> tuple[int, ...]:
     return (mib - state.free_mib, percent - state.free_percent, state.card.index)
 
 
-PREFERENCES: dict[Policy, Preference] = {Policy.BINPACK: _binpack, Policy.SPREAD: _spread}
+# What the other policies know beyond one node decides before; on the node they fill cards up.
+PREFERENCES: dict[Policy, Preference] = {
+    **dict.fromkeys(Policy, _binpack),
+    Policy.SPREAD: _spread,
+}
 
 
 def assign(
@@ -71,12 +75,14 @@ def assign(
     cards: Sequence[CardState],
     request: PodRequest,
     policy: Policy = Policy.BINPACK,
+    prefer: Collection[str] = (),
 ) -> Placement | Reason:
     """Place every container of ``request`` on ``cards``, or say why that cannot be.
 
-    The pod's own policy annotation beats ``policy``.
+    The pod's own policy annotation beats ``policy``. ``prefer`` names cards (uuids) that the largest
+    container is tried on first, where it fits on them.
     """
-    search = _Search(cards, request, PREFERENCES[request.policy or policy])
+    search = _Search(cards, request, PREFERENCES[request.policy or policy], frozenset(prefer))
     found = search.run()
     if found is None:
         return explain(cards, request)
@@ -90,9 +96,16 @@ class _Search:
     """One depth-first search. App containers and sidecars first, largest first; then init containers,
     each of which may use again what the app containers will hold after it."""
 
-    def __init__(self, cards: Sequence[CardState], request: PodRequest, prefer: Preference) -> None:
+    def __init__(
+        self,
+        cards: Sequence[CardState],
+        request: PodRequest,
+        prefer: Preference,
+        first: frozenset[str],
+    ) -> None:
         self.start = {state.card.uuid: state for state in cards if request.allows(state.card)}
         self.prefer = prefer
+        self.first = first
         self.steps = 0
         self.steady = sorted(
             (c for c in request.containers if c.role is not Role.INIT), key=_size, reverse=True
@@ -108,7 +121,8 @@ class _Search:
         if i == len(self.steady):
             return self._init(0, done)
         container = self.steady[i]
-        for chosen in self._choices(states.values(), container.demand):
+        first = frozenset() if i else self.first
+        for chosen in self._choices(states.values(), container.demand, first):
             self.steps += 1
             if self.steps > _MAX_STEPS:
                 return None
@@ -127,7 +141,7 @@ class _Search:
         container = self.inits[i]
         sidecars = [c for c in done if c.role is Role.SIDECAR]
         # The cards that the pod will hold anyway come first: there an init container is free.
-        held = frozenset(Placement("", "", tuple(done)).footprint())
+        held = frozenset(Placement("", "", tuple(done)).footprint()) or self.first
         chosen = next(self._choices(self._without(sidecars), container.demand, held), None)
         return self._init(i + 1, [*done, _place(container, chosen)]) if chosen else None
 

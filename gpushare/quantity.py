@@ -7,7 +7,7 @@ numbers, so anything else is refused.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(?:([eE][+]?\d{1,2})|(k|M|G|T|Ki|Mi|Gi|Ti))?")
 _FACTOR = {
@@ -41,3 +41,19 @@ def parse_count(value: object) -> int:
     if number != int(number):
         raise ValueError(f"{value!r} is not a whole number")
     return int(number)
+
+
+def parse_milli(value: object) -> int:
+    """An amount such as CPU in thousandths ("500m", "2", 0.5), rounded up.
+
+    Raises ValueError for anything else.
+    """
+    text = str(value).strip() if isinstance(value, int | float | str) else ""
+    milli = re.fullmatch(r"(\d{1,18})m", text)
+    if milli:
+        return int(milli[1])
+    match = _QUANTITY.fullmatch(text)
+    if match is None or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not an amount")
+    number = Decimal(match[1] + (match[2] or "")) * _FACTOR[match[3]] * 1000
+    return int(number.to_integral_value(ROUND_CEILING))

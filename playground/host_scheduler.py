@@ -47,7 +47,7 @@ def scheduler_configuration(kubeconfig: Path, verbs: str, extender: bool = True)
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
                 "bindVerb": "bind",
-                "weight": 10,
+                "weight": 100,
                 "nodeCacheCapable": True,
                 "httpTimeout": "10s",
                 "ignorable": False,

@@ -42,6 +42,7 @@ class ApiDouble:
     woken: list[str] = field(default_factory=list)
     bindings: list[Object] = field(default_factory=list)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    configmaps: dict[str, Object] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
     allowed: set[tuple[str, str]] = field(default_factory=set)
     page: int = 0
@@ -116,6 +117,9 @@ class ApiDouble:
                 web.get("/api/v1/namespaces/{ns}/pods/{name}", self._get_pod),
                 web.post("/api/v1/namespaces/{ns}/pods/{name}/binding", self._bind),
                 web.patch("/api/v1/namespaces/{ns}/pods/{name}/status", self._touch),
+                web.get("/api/v1/namespaces/{ns}/configmaps/{name}", self._get_map),
+                web.patch("/api/v1/namespaces/{ns}/configmaps/{name}", self._patch_map),
+                web.post("/api/v1/namespaces/{ns}/configmaps", self._new_map),
                 web.post("/api/v1/namespaces/{ns}/events", self._event),
                 web.patch("/api/v1/namespaces/{ns}/events/{name}", self._patch_event),
                 web.post("/apis/authentication.k8s.io/v1/tokenreviews", self._token),
@@ -234,6 +238,22 @@ class ApiDouble:
         pod.setdefault("status", {})["conditions"] = body["status"]["conditions"]
         self.put("pods", pod)
         return web.json_response(pod)
+
+    async def _get_map(self, request: web.Request) -> web.Response:
+        found = self.configmaps.get(request.match_info["name"])
+        return web.json_response(found) if found else _status(404, "no such ConfigMap")
+
+    async def _patch_map(self, request: web.Request) -> web.Response:
+        found = self.configmaps.get(request.match_info["name"])
+        if found is None:
+            return _status(404, "no such ConfigMap")
+        found.setdefault("data", {}).update((await request.json())["data"])
+        return web.json_response(found)
+
+    async def _new_map(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.configmaps[body["metadata"]["name"]] = body
+        return web.json_response(body, status=201)
 
     async def _event(self, request: web.Request) -> web.Response:
         body = await request.json()

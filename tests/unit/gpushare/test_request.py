@@ -59,7 +59,10 @@ def test_one_container(obj, demand):
         (pod("p", percent=10, annotations={NAMES.cards: "2"}), "gpushare/gpu-percent: 200"),
         (pod("p", mem=7, annotations={NAMES.cards: "two"}), "use 1 to 64"),
         (pod("p", mem=7, annotations={NAMES.cards: "0"}), "use 1 to 64"),
-        (pod("p", mem=7, annotations={NAMES.policy: "best"}), "use binpack or spread"),
+        (
+            pod("p", mem=7, annotations={NAMES.policy: "best"}),
+            "use fragmentation, binpack, spread, first-fit, fgd",
+        ),
         (pod("p", mem=7, annotations={NAMES.card_model: " , "}), "name the wanted ones"),
         (pod("p", mem=10**9), "larger than any card"),
         (pod("p", percent=10000), "more than any node has"),

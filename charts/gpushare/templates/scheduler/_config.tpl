@@ -4,6 +4,8 @@
       "prefix" .Values.prefix
       "unit" .Values.unit
       "policy" .Values.scheduler.policy
+      "workload_map" (printf "%s/%s" .Release.Namespace (include "gpushare.workload" .))
+      "workload_prior" .Values.scheduler.workload
       "verbs_address" "127.0.0.1:39999"
       "state_address" "0.0.0.0:8443"
       "tls_cert" "/etc/gpushare/tls/tls.crt"
