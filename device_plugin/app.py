@@ -92,6 +92,15 @@ class DevicePlugin(Application):
         runs under another runtime then gets nothing. 'auto': cdi where there is such a spec.""",
     ).tag(config=True)
 
+    runtime_cdi = Enum(
+        ["auto", "yes", "no"],
+        "auto",
+        help="""Whether the node's container runtime heeds CDI. 'auto': found out by its version and
+        by looking at started containers. Where it does not, containers get their cards by
+        NVIDIA_VISIBLE_DEVICES, which gpushare's webhook takes from the placement, and the classic
+        nvidia runtime must be theirs (RuntimeClass nvidia, or the node's default).""",
+    ).tag(config=True)
+
     cdi_dirs = List(
         Unicode(),
         ["/etc/cdi", "/var/run/cdi"],

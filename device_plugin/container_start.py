@@ -24,7 +24,14 @@ from device_plugin.pod import env_names
 from device_plugin.refusal import Code, Refused
 from device_plugin.slice_specs import Record, SliceSpecs, held_by_others
 from device_plugin.turn import whose_turn
-from device_plugin.verification import Node, Verified, check_room, placement_of, verify
+from device_plugin.verification import (
+    Node,
+    Verified,
+    check_room,
+    check_visible,
+    placement_of,
+    verify,
+)
 from gpushare.placement import ContainerPlacement
 from gpushare.pods import pod_ref
 
@@ -183,6 +190,7 @@ class ContainerStart:
         node, holder, pod = self._node(), candidate.holder, candidate.pod
         granted = {name: len(ids) for name, ids in holder.ids.items()}
         verified = verify(pod, holder.container, granted, node)
+        check_visible(pod, verified.container, node)
         held = held_by_others(self._specs.records.values(), pod_ref(pod).uid)
         check_room(verified, held, node.cards)
         return verified

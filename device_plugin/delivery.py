@@ -6,6 +6,10 @@ cdi   the node's own NVIDIA CDI spec says what a card needs (nodes, libraries, h
       runtime is a node's default, anything else would make it inject the cards a second time.
 env   NVIDIA_VISIBLE_DEVICES alone, with the uuids; the node's classic nvidia runtime does the rest.
 Either way the variable replaces what the pod brought, and GPUSHARE_CARDS has the uuids.
+
+Where the container runtime does not heed CDI, none of this reaches a container. Then its variable
+NVIDIA_VISIBLE_DEVICES, which the kubelet fills from an annotation, is all there is: 'downward'
+(gpushare/visibility.py; verification.check_visible).
 CUDA_VISIBLE_DEVICES is left alone: the container sees no card but its own.
 """
 
@@ -25,10 +29,12 @@ from device_plugin.slice_specs import VARIABLE, Record
 from device_plugin.verification import describe
 from gpushare.cards import Card
 from gpushare.placement import Share
+from gpushare.visibility import VARIABLE as VISIBLE
 
 log = logging.getLogger(__name__)
 
-VISIBLE, VOID = "NVIDIA_VISIBLE_DEVICES", "void"
+VOID = "void"
+DOWNWARD = "downward"
 
 
 class Way(StrEnum):
@@ -90,8 +96,9 @@ class Delivery:
         self._kind, self._way, self._node_specs = kind, way, node_specs
         self._said: Way | None = None
 
-    def way(self, specs: Sequence[NodeSpec]) -> Way:
-        """The way in use now."""
+    def way(self, specs: Sequence[NodeSpec] | None = None) -> Way:
+        """The way in use now. ``specs``: the node's, where they were just read."""
+        specs = self._node_specs.specs() if specs is None else specs
         found = Way.CDI if specs else Way.ENV
         way = found if self._way is Way.AUTO else self._way
         if way is not self._said:

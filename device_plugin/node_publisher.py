@@ -7,6 +7,7 @@ changed it. Nothing is written that did not change.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 from collections import Counter
@@ -34,6 +35,7 @@ class Publication:
     cards: NodeCards
     problem: str = ""
     driver: Driver = _UNKNOWN
+    in_force: str = ""
 
 
 Wanted = Callable[[], Publication | None]  # None while it is not known
@@ -67,8 +69,17 @@ def marks(names: Names, wanted: Publication, labels: Iterable[str] = ()) -> Mark
     said[names.cuda] = _label(wanted.driver.cuda) or None
     for model, count in Counter(_label(c.short_model) for c in cards.cards).items():
         said[f"{names.model_label}{model}"] = str(count)
-    annotations = {names.cards: encode(cards), names.node_problem: wanted.problem or None}
+    annotations = {
+        names.cards: encode(cards),
+        names.node_problem: wanted.problem or None,
+        names.in_force: wanted.in_force or None,
+    }
     return Marks(annotations, said)
+
+
+def encode_in_force(said: Mapping[str, Any]) -> str:
+    """The annotation's text. Deterministic, so that an unchanged node is never patched."""
+    return json.dumps(said, separators=(",", ":"), sort_keys=True)
 
 
 def _label(text: str) -> str:
@@ -76,8 +87,9 @@ def _label(text: str) -> str:
 
 
 def essence_of_node(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Name, uid, and what is ours of its annotations and labels."""
+    """Name, uid, versions, and what is ours of its annotations and labels."""
     metadata = node.get("metadata") or {}
+    info = (node.get("status") or {}).get("nodeInfo") or {}
     return {
         "metadata": {
             "name": metadata.get("name", ""),
@@ -90,7 +102,12 @@ def essence_of_node(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
                 }
                 for part in ("annotations", "labels")
             },
-        }
+        },
+        "status": {
+            "nodeInfo": {
+                key: info.get(key, "") for key in ("containerRuntimeVersion", "kubeletVersion")
+            }
+        },
     }
 
 
@@ -175,6 +192,12 @@ class NodePublisher:
     def uid(self) -> str:
         """The node's uid, '' while it is not known."""
         return next(iter(self.watch.objects), "")
+
+    def node_info(self) -> Mapping[str, Any]:
+        """The node's status.nodeInfo, as far as it is kept; empty while it is not known."""
+        node = next(iter(self.watch.objects.values()), {})
+        info: Mapping[str, Any] = node.get("status", {}).get("nodeInfo", {})
+        return info
 
     def _look(self, uid: str) -> None:
         node = self.watch.objects.get(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,16 @@ from device_plugin.card_health import Rules, parse_xids
 from device_plugin.card_keeper import CardKeeper, Pace
 from device_plugin.container_start import ContainerStart
 from device_plugin.credentials import Credentials
-from device_plugin.delivery import Delivery, Way
+from device_plugin.delivery import DOWNWARD, Delivery, Way
+from device_plugin.edits import Edits
 from device_plugin.enforcement.assembly import Enforcing
+from device_plugin.enforcement.rules import Level
 from device_plugin.enforcement.settings import Enforcement
 from device_plugin.events import Events
 from device_plugin.ids import memory_resource, percent_resource
 from device_plugin.kube import Kube
 from device_plugin.kubelet_state import CHECKPOINT, KubeletState
-from device_plugin.node_publisher import NodePublisher, Publication
+from device_plugin.node_publisher import NodePublisher, Publication, encode_in_force
 from device_plugin.node_specs import NodeSpecs
 from device_plugin.nvml import Nvml
 from device_plugin.offers import Offers
@@ -28,13 +30,16 @@ from device_plugin.patience import wait_at_most
 from device_plugin.physical_card import CardSource
 from device_plugin.pod_store import PodStore
 from device_plugin.pods import Pods
+from device_plugin.refusal import Code, Refused
 from device_plugin.registration import Registration
+from device_plugin.runtime import Runtime
 from device_plugin.service import Service
 from device_plugin.slice_specs import SliceSpecs, held_by_others
 from device_plugin.status_page import Metrics, StatusPage
 from device_plugin.verification import Node
 from gpushare.cards import NodeCards
 from gpushare.names import Names
+from gpushare.placement import ContainerPlacement
 from gpushare.units import Unit
 
 if TYPE_CHECKING:
@@ -75,9 +80,7 @@ class Plugin:
         )
         store = PodStore(Path(settings.state_dir, "pods"))
         self._pods_changed = asyncio.Event()
-        self.pods = Pods(
-            self.kube, settings.node_name, self.names, lambda uid: self._pods_changed.set(), store
-        )
+        self.pods = Pods(self.kube, settings.node_name, self.names, self._pod_changed, store)
         self.publisher = NodePublisher(
             self.kube, settings.node_name, self.names, self._wanted, self.book.cordon
         )
@@ -95,14 +98,22 @@ class Plugin:
         )
         self.enforcing.enforcer.on_taken(self.book.set_taken)
         self._mps_problems: dict[str, str] = {}
+        self.runtime = Runtime(
+            settings.runtime_cdi,
+            self.publisher.node_info,
+            self.specs,
+            lambda: self.pods.watch.objects,
+            Path(settings.state_dir, "cdi"),
+        )
         node_specs = NodeSpecs(map(Path, settings.cdi_dirs), settings.cdi_kind)
+        self.delivery = Delivery(self.names.cdi_kind, Way(settings.card_edits), node_specs)
         self.start = ContainerStart(
             self.node,
             self.kubelet,
             self.pods,
             self.specs,
-            Delivery(self.names.cdi_kind, Way(settings.card_edits), node_specs),
-            hook=self.enforcing.before_start,
+            self.delivery,
+            hook=self._before_start,
             memory=store,
         )
         self.events = Events(
@@ -134,7 +145,27 @@ class Plugin:
             self.unit,
             self.book.startable(),
             self.book.problem,
+            cdi=self.runtime.cdi,
+            runtime=self.runtime.name,
         )
+
+    def in_force(self) -> dict[str, Any]:
+        """How containers get their cards here, and by what slices are held."""
+        way = self.delivery.way().value if self.runtime.cdi else DOWNWARD
+        if self.runtime.cdi is None:
+            way = f"{self.delivery.way().value} or {DOWNWARD}"
+        return {"v": 1, "delivery": way, **self.enforcing.in_force()}
+
+    async def _before_start(self, pod: Mapping[str, Any], container: ContainerPlacement) -> Edits:
+        whole = all(share.percent == 100 for share in container.shares)
+        if self.enforcing.level is Level.MPS and self.runtime.cdi is False and not whole:
+            problem = (
+                "MPS needs a container runtime that heeds CDI, and this node's "
+                f"({self.runtime.name}) does not: switch CDI on there, or set Enforcement.level to "
+                "'watchdog' on this node"
+            )
+            raise Refused(Code.NOT_NOW, problem=problem)
+        return await self.enforcing.before_start(pod, container)
 
     def problems(self) -> list[str]:
         """Why the node cannot share cards now, one line each."""
@@ -153,6 +184,10 @@ class Plugin:
     def _blame_mps(self, uuid: str, problem: str) -> None:
         self._mps_problems[uuid] = problem
         self.book.blame("mps", self._mps_problems)
+
+    def _pod_changed(self, uid: str) -> None:
+        self._pods_changed.set()
+        self.runtime.changed.set()
 
     def look_now(self) -> None:
         """Look for cards anew (SIGHUP)."""
@@ -190,6 +225,7 @@ class Plugin:
         )
         self.enforcing.register(self.metrics.registry)
         self.book.listen(self.publisher.changed)
+        self.runtime.listen(self.publisher.changed)
         self.book.listen(self.offers.changed)
         self.book.listen(lambda: self.events.cards_changed(self.book.cards()))
         await self.page.start()
@@ -201,11 +237,12 @@ class Plugin:
             "cards": self.keeper.run(),
             "pods": self.pods.watch.run(),
             "node": self.publisher.watch.run(),
-            "publisher": self.publisher.run(),
+            "publisher": self._publish(),
             "events": self.events.run(),
             "offers": self._offer(),
             "registration": self._register(),
             "cleaning": self._clean(),
+            "runtime": self.runtime.run(),
             **self.enforcing.parts(),
         }
 
@@ -213,6 +250,12 @@ class Plugin:
         # The kubelet's checkpoint has ids of pods that have ended; the API server tells which.
         await wait_at_most(self.pods.watch.ready, _SYNC_LIMIT)
         await self.offers.run()
+
+    async def _publish(self) -> None:
+        # Versions of kubelet and runtime are the node's to tell, and belong to what is published.
+        await self.publisher.watch.ready.wait()
+        self.publisher.changed()
+        await self.publisher.run()
 
     async def _register(self) -> None:
         # The kubelet rejects pods for good where a plugin is there and offers nothing.
@@ -234,11 +277,13 @@ class Plugin:
             self.offers.changed()  # on which cards these ids are has just become known
 
     def _wanted(self) -> Publication | None:
-        if not self.book.asked:
+        if not self.book.asked or not self.publisher.watch.ready.is_set():
             return None  # what an earlier run published stands
         problem = self.book.problem or self.offers.problem
         cards = () if self.offers.problem else self.book.cards()
-        return Publication(NodeCards(cards, self.unit), problem, self.book.driver)
+        return Publication(
+            NodeCards(cards, self.unit), problem, self.book.driver, encode_in_force(self.in_force())
+        )
 
     async def _clean(self) -> None:
         """Remove the specs of gone containers: some time after pods changed, and now and then."""

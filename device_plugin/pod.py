@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpushare.names import Names
+from gpushare.visibility import VARIABLE
 
 _CONTAINER_LISTS = ("initContainers", "containers")
 
@@ -18,7 +19,7 @@ def essence(pod: Mapping[str, Any], names: Names) -> dict[str, Any]:
     annotations = {
         key: value
         for key, value in _mapping(metadata.get("annotations")).items()
-        if key.startswith(f"{names.prefix}/")
+        if key.startswith((f"{names.prefix}/", names.visible("")))
     }
     return {
         "metadata": {**kept, "annotations": annotations},
@@ -41,12 +42,34 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         key: container[key] for key in ("name", "resources", "restartPolicy") if key in container
     }
-    # Only the names: what the container sets itself is not overwritten with our hints.
     return {
         **kept,
-        "env": [{"name": e.get("name")} for e in _list(container.get("env"))],
+        "env": [_variable(e) for e in _list(container.get("env"))],
         "securityContext": _user(container),
     }
+
+
+def _variable(entry: Mapping[str, Any]) -> dict[str, Any]:
+    # Only the name: what the container sets itself is not overwritten with our hints. And of the
+    # one that shows cards, where it comes from.
+    kept = {"name": entry.get("name")}
+    if entry.get("name") == VARIABLE:
+        field = _mapping(_mapping(entry.get("valueFrom")).get("fieldRef"))
+        kept["field"] = str(field.get("fieldPath") or "")
+    return kept
+
+
+def visible_field(pod: Mapping[str, Any], container: str) -> str:
+    """The field that the container's NVIDIA_VISIBLE_DEVICES is taken from; '' where it is not.
+
+    Of two variables of one name the kubelet takes the last.
+    """
+    for key in _CONTAINER_LISTS:
+        for entry in _list(_mapping(pod.get("spec")).get(key)):
+            if entry.get("name") == container:
+                own = [e for e in _list(entry.get("env")) if e.get("name") == VARIABLE]
+                return str(own[-1].get("field") or "") if own else ""
+    return ""
 
 
 def _user(entry: Mapping[str, Any]) -> dict[str, Any]:

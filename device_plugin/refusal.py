@@ -32,6 +32,8 @@ class Code(StrEnum):
     FULL_CARD = "full-card"
     NO_DRIVER = "no-driver"
     NO_EDITS = "no-edits"
+    NO_CDI = "no-cdi"
+    OTHER_VISIBLE = "other-visible"
     NOT_NOW = "not-now"
     NOT_WRITTEN = "not-written"
 
@@ -82,6 +84,15 @@ _SENTENCES: dict[Code, str] = {
     ),
     Code.NO_DRIVER: "the node's cards cannot be used: {problem}",
     Code.NO_EDITS: "card {card} cannot be given to a container: {problem}",
+    Code.NO_CDI: (
+        "the container runtime of {node} ({runtime}) does not heed CDI, so container {container} "
+        "needs the variable NVIDIA_VISIBLE_DEVICES from {field}, which gpushare's webhook adds when a "
+        "pod is created: switch CDI on in the runtime, or the webhook, and create the pod again"
+    ),
+    Code.OTHER_VISIBLE: (
+        "annotation {annotation} says {says}, the placement {placed}; only the gpushare scheduler "
+        "writes it: leave it out and create the pod again"
+    ),
     Code.NOT_NOW: "{problem}",
     Code.NOT_WRITTEN: (
         "the container's card cannot be written to {folder}: {problem}; "

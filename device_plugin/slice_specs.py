@@ -122,6 +122,13 @@ class SliceSpecs:
         self._written[digest] = self._clock()
         return path
 
+    def read(self, digest: str) -> str:
+        """The spec's text; '' where it is not there."""
+        try:
+            return self._path(digest).read_text()
+        except OSError:
+            return ""
+
     def remove_unused(self, used: frozenset[str], since: float) -> list[Record]:
         """Remove all but ``used`` and those written after ``since`` (of ``clock``).
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from device_plugin.pod import visible_field
 from device_plugin.refusal import Code, Refused
 from gpushare.cards import Card
 from gpushare.names import Names
@@ -19,6 +20,7 @@ from gpushare.pods import annotation, pod_ref
 from gpushare.reasons import Refusal
 from gpushare.request import ContainerRequest, Demand, PodRequest, Role, parse_request
 from gpushare.units import Unit, human_mib
+from gpushare.visibility import cards_seen, field_path
 
 # A driver update changes a card's memory by a little. Slices in per cent of the card follow it.
 _DRIFT = 0.05
@@ -26,13 +28,24 @@ _DRIFT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node that a container starts on. ``cards`` by uuid; ``problem`` is why there are none."""
+    """The node that a container starts on. ``cards`` by uuid; ``problem`` is why there are none.
+
+    ``resources``: those that we serve. ``cdi``: whether the runtime (``runtime``) heeds CDI; None
+    where that is not known.
+    """
 
     name: str
     names: Names
     unit: Unit
     cards: Mapping[str, Card]
     problem: str = ""
+    resources: tuple[str, ...] = ()
+    cdi: bool | None = True
+    runtime: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.resources:
+            object.__setattr__(self, "resources", self.names.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,32 @@ def verify(
     now = [_as_now(c, demands.get(c.name), node.cards) for c in placement.containers]
     footprint = replace(placement, containers=tuple(now)).footprint()
     return Verified(_as_now(placed, wanted.demand, node.cards), footprint)
+
+
+def check_visible(pod: Mapping[str, Any], placed: ContainerPlacement, node: Node) -> None:
+    """Where CDI may have no effect, the environment is all that says what a container sees.
+
+    Then the variable must come from the annotation, and that must agree with the placement; or a
+    runtime of NVIDIA's shows the container what its image wants, and that is often every card.
+    Raises Refused.
+    """
+    if node.cdi:
+        return
+    field = field_path(node.names, placed.name)
+    if visible_field(pod, placed.name) != field:
+        raise Refused(
+            Code.NO_CDI,
+            node=node.name,
+            runtime=node.runtime,
+            container=placed.name,
+            field=field,
+        )
+    key = node.names.visible(placed.name)
+    says = annotation(pod, key)
+    if says != cards_seen(placed):
+        raise Refused(
+            Code.OTHER_VISIBLE, annotation=key, says=says or "nothing", placed=cards_seen(placed)
+        )
 
 
 def check_room(

@@ -85,6 +85,7 @@ class Enforcing:
         else:
             advice = settings.level == Level.ADVISORY.value
             limiter = NoLimiter("advice" if advice else "watchdog")
+        self._limiter = limiter
         self.enforcer = Enforcer(
             settings,
             names,
@@ -133,6 +134,20 @@ class Enforcing:
     ) -> dict[str, Any]:
         """The hook of container starts: further CDI edits. Raises Refused."""
         return await self._gate.before_start(pod, container)
+
+    @property
+    def level(self) -> Level:
+        """What this node does about slices."""
+        return Level(self._settings.level)
+
+    def in_force(self) -> dict[str, Any]:
+        """By what slices are held now: the level, and per card what limits memory and compute."""
+        words = {uuid: self._limiter.in_force(uuid) for uuid in self.cards()}
+        return {
+            "level": self._settings.level,
+            "memory": {uuid: memory for uuid, (memory, _) in words.items()},
+            "compute": {uuid: compute for uuid, (_, compute) in words.items()},
+        }
 
     def problems(self) -> list[str]:
         """What keeps slices from being held or measured, one line each."""

@@ -28,6 +28,10 @@ class Limiter(Protocol):
         """By what the memory and the compute of a slice are limited: words of usage.SliceUse."""
         ...
 
+    def in_force(self, card: str) -> tuple[str, str]:
+        """By what memory and compute of slices are limited on ``card`` as things stand."""
+        ...
+
     def problems(self) -> list[str]:
         """What is wrong with it now."""
         ...
@@ -52,6 +56,9 @@ class NoLimiter:
         memory, compute = self._words
         # A card that nobody else is on needs no arbiter.
         return memory, "whole-card" if its.percent(card) == 100 else compute
+
+    def in_force(self, card: str) -> tuple[str, str]:
+        return self._words
 
     def problems(self) -> list[str]:
         return []

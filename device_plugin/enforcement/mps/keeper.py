@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,13 @@ class MpsCard:
     name: str
     model: str
     capability: str
+
+
+_STRENGTH = ("best-effort", "watchdog", "mps-client", "mps-server")
+
+
+def _weakest(words: Iterable[str]) -> str:
+    return min(words, key=_STRENGTH.index)
 
 
 class _Kept:
@@ -126,6 +133,17 @@ class MpsKeeper:
         kept = self._kept.get(card)
         server = kept.daemon.limits if kept and not kept.problem else None
         return plan.held_by(self._wanted(its, card), server)
+
+    def in_force(self, card: str) -> tuple[str, str]:
+        kept = self._kept.get(card)
+        if kept is None or kept.problem or kept.daemon.limits is None:
+            return "watchdog", "best-effort"
+        server, sharing = kept.daemon.limits, self._sharing(card).values()
+        words = [plan.held_by(self._wanted(its, card), server) for its in sharing]
+        if not words:
+            return "mps-server", "mps-server"
+        # The weakest of them is what can be promised of the card.
+        return _weakest(memory for memory, _ in words), _weakest(compute for _, compute in words)
 
     def problems(self) -> list[str]:
         return [f"MPS of card {c}: {k.problem}" for c, k in self._kept.items() if k.problem]

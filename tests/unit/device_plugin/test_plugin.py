@@ -76,7 +76,8 @@ class Machine:
         await until(lambda: not plugin.problems() and self.listened())
 
     def listened(self) -> bool:
-        return set(self.kubelet.plugins) == {MEM, PERCENT}
+        plugins = self.kubelet.plugins
+        return set(plugins) == {MEM, PERCENT} and all(p.lists for p in plugins.values())
 
     def health(self) -> list[str]:
         text = self.api.objects[NODE_PATH]["metadata"].get("annotations", {}).get("gpushare/cards")
@@ -104,7 +105,9 @@ async def machine(
     short_path: Path, tmp_path: Path, driver_root: Path, api: ApiServer, cards: SimulatedCards
 ) -> AsyncIterator[Machine]:
     machine = Machine(short_path, tmp_path, driver_root, api, cards)
-    await api.put(NODE_PATH, {"metadata": {"name": NODE, "uid": "node-uid"}})
+    info = {"containerRuntimeVersion": "containerd://2.2.1", "kubeletVersion": "v1.36.3"}
+    node = {"metadata": {"name": NODE, "uid": "node-uid"}, "status": {"nodeInfo": info}}
+    await api.put(NODE_PATH, node)
     await machine.kubelet.start()
     yield machine
     with cards.edit() as edit:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device_plugin.pod import essence
 from device_plugin.refusal import Code, Refused
-from device_plugin.verification import check_room, verify
+from device_plugin.verification import check_room, check_visible, verify
 from gpushare.assignment import CardState, assign
 from gpushare.cards import Card
 from gpushare.placement import Placement, Share, encode
 from gpushare.request import Role, parse_request
+from gpushare.visibility import visible_variable
 
 from .making import A10, MEM, NAMES, NODE, PERCENT, T4_0, T4_1, app, container, node, pod
 
@@ -214,3 +216,41 @@ def test_nothing_starts_on_an_amount_that_was_not_asked_for(
     mem, asked = want
     assert share.percent == (asked or 0)
     assert share.mib == (mem * 1024 if mem else card.memory * (asked or 0) // 100)
+
+
+def seen_by_environment(value: str | None = "GPU-aaaa", **variable: Any) -> dict[str, Any]:
+    """A placed pod as the webhook and the binding leave it, in the shape that the node keeps."""
+    key = NAMES.visible("main")
+    env = [{"name": "FIRST"}, variable or visible_variable(NAMES, "main")]
+    placed = pod(
+        container("main", 3, env=env),
+        placed=[app("main", Share("GPU-aaaa", 3072, 0))],
+        annotations={} if value is None else {key: value},
+    )
+    return essence(placed, NAMES)
+
+
+@pytest.mark.parametrize("cdi", [False, None])
+def test_without_cdi_the_environment_must_say_what_the_placement_says(cdi: bool | None) -> None:
+    here = replace(node(), cdi=cdi, runtime="containerd://1.6.28")
+    placed = app("main", Share("GPU-aaaa", 3072, 0))
+    check_visible(seen_by_environment(), placed, here)
+    for wrong, code in (
+        (seen_by_environment("GPU-bbbb"), Code.OTHER_VISIBLE),
+        (seen_by_environment("all"), Code.OTHER_VISIBLE),
+        (seen_by_environment(None), Code.OTHER_VISIBLE),
+        (seen_by_environment(name="NVIDIA_VISIBLE_DEVICES", value="all"), Code.NO_CDI),
+        (seen_by_environment(name="OTHER", value="1"), Code.NO_CDI),
+    ):
+        with pytest.raises(Refused) as refused:
+            check_visible(wrong, placed, here)
+        assert refused.value.code is code
+    check_visible(seen_by_environment("GPU-bbbb"), placed, node())  # CDI's own variable wins
+
+
+def test_the_last_of_two_variables_counts() -> None:
+    twice = seen_by_environment()
+    own = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    twice["spec"]["containers"][0]["env"].append(own)
+    with pytest.raises(Refused, match="webhook"):
+        check_visible(twice, app("main", Share("GPU-aaaa", 3072, 0)), replace(node(), cdi=False))
