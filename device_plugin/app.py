@@ -184,7 +184,8 @@ class DevicePlugin(Application):
         6,
         min=0,
         help="""After so many clean probes in a row a card that had an XID is well again.
-        0: never by itself; restart the plugin on the node when the card is.""",
+        0: never by itself. Taking back a cordon of the card (gpushare uncordon) always ends it; a
+        restart of this program does not.""",
     ).tag(config=True)
 
     log_lines = Enum(

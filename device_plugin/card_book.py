@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from device_plugin.card_health import LOST, Health, Rules, after_probe, after_xid
+from device_plugin.card_health import LOST, Health, Rules, after_probe, after_xid, pardoned
 from device_plugin.physical_card import Driver, PhysicalCard
 from gpushare.cards import Card
 
@@ -145,9 +145,30 @@ class CardBook:
         self._tell()
 
     def cordon(self, names: Iterable[str]) -> None:
-        """Exactly these cards (uuid or index) take nothing new."""
-        self._cordoned = frozenset(names)
+        """Exactly these cards (uuid or index) take nothing new.
+
+        Who takes a cordon back has looked at the card: that ends an XID's verdict as well.
+        """
+        before, self._cordoned = self._cordoned, frozenset(names)
+        for card in self.physical():
+            known = {card.uuid, str(card.index)}
+            if known & before and not known & self._cordoned:
+                self._judge(card.uuid, pardoned)
         self._tell()
+
+    def verdicts(self) -> dict[str, tuple[int, datetime]]:
+        """The XID that speaks against a card, and when it came, by uuid."""
+        return {
+            uuid: (health.xid, health.xid_at)
+            for uuid, health in self._health.items()
+            if health.xid and health.xid_at
+        }
+
+    def recall(self, verdicts: Mapping[str, tuple[int, datetime]]) -> None:
+        """An earlier run of this program left these verdicts."""
+        for uuid, (xid, at) in verdicts.items():
+            self._health[uuid] = Health(xid=xid, xid_at=at)
+            log.warning("card %s: XID %d from before this start still counts", uuid, xid)
 
     def blame(self, source: str, problems: Mapping[str, str]) -> None:
         """What another part of this program holds against cards (by uuid): exactly these problems."""

@@ -34,7 +34,7 @@ LOST = "it does not answer any more: lost, or removed"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``recover_after`` clean probes in a row end an XID's verdict; 0: only an operator does."""
+    """``recover_after`` clean probes in a row end an XID's verdict; 0: only an operator's word does."""
 
     ignored: frozenset[int] = PROGRAM_ERRORS
     recover_after: int = 6
@@ -90,6 +90,11 @@ def after_probe(health: Health, problem: str, now: datetime, rules: Rules) -> He
     if recovered:
         return replace(health, probe="", probe_since=None, xid=0, xid_at=None, clean=0)
     return replace(health, probe="", probe_since=None, clean=clean)
+
+
+def pardoned(health: Health) -> Health:
+    """An operator says that the card is well: its XID counts no more, what probes see does."""
+    return replace(health, xid=0, xid_at=None, clean=0)
 
 
 def parse_xids(ignored: Iterable[int], counted: Iterable[int]) -> frozenset[int]:

@@ -36,6 +36,7 @@ from device_plugin.runtime import Runtime
 from device_plugin.service import Service
 from device_plugin.slice_specs import SliceSpecs, held_by_others
 from device_plugin.status_page import Metrics, StatusPage
+from device_plugin.verdicts import VerdictFile
 from device_plugin.verification import Node
 from gpushare.cards import NodeCards
 from gpushare.names import Names
@@ -65,6 +66,7 @@ class Plugin:
         rules = Rules(parse_xids(settings.ignore_xids, settings.count_xids), settings.recover_after)
         selection = Selection(tuple(settings.include_cards), tuple(settings.exclude_cards))
         self.book = CardBook(selection, rules)
+        self.verdicts = VerdictFile(Path(settings.state_dir, "xids.json"))
         self.keeper = CardKeeper(
             source or Nvml(settings.driver_root),
             self.book,
@@ -220,6 +222,8 @@ class Plugin:
     async def _get_ready(self) -> None:
         self.specs.folder.mkdir(parents=True, exist_ok=True)
         self.specs.load()
+        self.book.recall(self.verdicts.load())
+        self.book.listen(lambda: self.verdicts.keep(self.book.verdicts()))
         self.metrics.add_cards(
             self.book.cards, lambda: held_by_others(self.specs.records.values(), "")
         )

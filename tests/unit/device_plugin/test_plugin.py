@@ -94,6 +94,13 @@ class Machine:
         request = api_messages.PreStartContainerRequest(devices_ids=ids)
         await self.kubelet.plugins[resource].stub.PreStartContainer(request, timeout=10)
 
+    async def cordon(self, names: str) -> None:
+        node = self.api.objects[NODE_PATH]
+        annotations = {**node["metadata"].get("annotations", {}), "gpushare/cordon": names}
+        await self.api.put(
+            NODE_PATH, {**node, "metadata": {**node["metadata"], "annotations": annotations}}
+        )
+
     def env(self, name: str, ids: list[str]) -> str | None:
         path = self.cdi / f"gpushare-slice-{slice_hash(MEM, ids)}.json"
         (device,) = json.loads(path.read_text())["devices"]
@@ -155,6 +162,29 @@ async def test_an_xid_reaches_kubelet_and_cluster_together_and_goes_again(machin
         await until(lambda: machine.health() == ["ok", "ok"])
         await until(lambda: count_healthy(latest(machine)) == 37)
         await machine.start(["m0", "m1", "m2"])
+
+
+async def test_an_xid_outlives_a_restart_until_the_operator_says_otherwise(
+    machine: Machine, cards: SimulatedCards
+) -> None:
+    machine.settings.recover_after = 0
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        with cards.edit() as edit:
+            edit.raise_xid(0, 79)
+        await until(lambda: "XID 79" in machine.health()[0])
+        said = machine.health()[0]
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        assert machine.health() == [said, "ok"]  # with the time at which it came
+        assert count_healthy(latest(machine)) == 22
+        await machine.cordon("0")
+        await until(lambda: "cordoned" in machine.health()[0])
+        await machine.cordon("")
+        await until(lambda: machine.health() == ["ok", "ok"])
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        assert machine.health() == ["ok", "ok"]
 
 
 async def test_a_lost_card_leaves_the_other_one_working(machine: Machine) -> None:
