@@ -13,6 +13,7 @@ import gpushare
 _COMMANDS = {
     "inspect": ("gpushare.cli.inspect", "Cards, the slices on them, and who holds them."),
     "top": ("gpushare.cli.top", "What slices really use, live."),
+    "slice": ("gpushare.cli.slice", "This container's own slice, as its node sees it."),
     "why": ("gpushare.cli.why", "Why a pod waits, and what would help."),
     "cordon": ("gpushare.cli.cordon", "Let nothing new onto a card."),
     "uncordon": ("gpushare.cli.cordon", "Let pods onto a card again."),
