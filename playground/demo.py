@@ -19,7 +19,7 @@ from typing import Any
 
 from gpushare import placement
 from gpushare.names import Names
-from playground import images
+from playground import images, packages
 from playground.addresses import DEFAULT_NAME
 from playground.api import ApiError
 from playground.capability import can_run_containers
@@ -29,6 +29,7 @@ from playground.errors import EXPECTED
 from playground.hub import PASSWORD, Hub
 from playground.hub_account import NAMESPACE, pod_annotations
 from playground.hub_user import HubError, HubUser, stop_server
+from playground.images.archive import ImageArchive
 from playground.install import InstallError, install
 from playground.kernel import CellFailed
 from playground.packages import PackagesMissing
@@ -135,10 +136,14 @@ _FAILURES = (
 
 def show_notebooks(cluster: Cluster, clock: Clock) -> None:
     """Everything, with real containers. Raises one of the expected errors."""
-    with clock.step("Kubernetes: a control plane and two nodes with simulated cards"):
-        cluster.up()
-    with clock.step("Images: the product's and JupyterLab's, made here"):
-        bring_images(cluster, clock.say)
+    packages.install_missing(clock.say)
+    # Compiling Kubernetes waits for the processor, images mostly for the network and the disk.
+    with ThreadPoolExecutor(1) as aside:
+        made = aside.submit(make_images, clock.say)
+        with clock.step("Kubernetes: a control plane and two nodes with simulated cards"):
+            cluster.up()
+        with clock.step("Images: the product's and JupyterLab's, made here"):
+            cluster.import_image(made.result().path)
     with clock.step("gpushare: installed by helm"):
         install(cluster, say=clock.say)
     hub = Hub(cluster, clock.say)
@@ -170,10 +175,12 @@ def show_notebooks(cluster: Cluster, clock: Clock) -> None:
     clock.out(farewell(hub, clock))
 
 
-def bring_images(cluster: Cluster, say: Callable[[str], None]) -> None:
-    """The notebooks' image; the product's own are brought by its installation."""
+def make_images(say: Callable[[str], None]) -> ImageArchive:
+    """The notebooks' image. The product's own, which its installation brings, are made as well."""
     archive = images.build("singleuser", say=say)
-    cluster.import_image(archive.path)
+    for name in ("extender", "device-plugin"):
+        images.build(name, say=say)
+    return archive
 
 
 def log_in(hub: Hub, people: Iterable[Person]) -> dict[str, HubUser]:
