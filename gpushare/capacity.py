@@ -93,6 +93,23 @@ class Capacity:
                 total += one.memory * n
         return free, total
 
+    def largest_free(self, request: PodRequest) -> int:
+        """MiB that are free on the emptiest of the healthy cards that ``request`` admits."""
+        cards = [
+            one.free_mib
+            for one, state, _ in self._alike
+            if state.card.healthy and request.allows(state.card)
+        ]
+        return max(0, max(cards, default=0))
+
+    def most_mib(self, request: PodRequest) -> int:
+        """What a pod with ``request`` would hold on the largest cards it may have; 0 without any."""
+        if not request.containers:
+            return 0
+        demand = request.containers[0].demand
+        cards = [state.card for _, state, _ in self._alike if request.allows(state.card)]
+        return max((demand.on(card)[0] for card in cards), default=0) * demand.cards
+
     def _count(self, request: PodRequest) -> Room:
         if not request.containers:
             return NO_ROOM

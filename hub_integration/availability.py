@@ -61,6 +61,10 @@ class Memory:
     def free_percent(self) -> int:
         return 100 * self.free // self.total if self.total else 0
 
+    @property
+    def used_percent(self) -> int:
+        return 100 - self.free_percent if self.total else 0
+
 
 def _gib(mib: int) -> str:
     """With one decimal, where that says something: '40.5', '90'."""

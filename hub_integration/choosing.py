@@ -9,25 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpushare.capacity import Capacity
-from hub_integration import desk, refusals
+from hub_integration import refusals
+from hub_integration.allowance import Allowance
 from hub_integration.availability import Offer, alternative, offer
-from hub_integration.settings import GPUShareSettings
+from hub_integration.desk import catalogue_file, desk
+from hub_integration.outlook import Outlook
 from hub_integration.snapshot import Snapshot
-from hub_integration.state_client import StateAddress
 from profiles.catalogue import Catalogue
 from profiles.choice import Choice, ChoiceError, Person, choices, select, visible
 from profiles.pod import PodParts, pod_parts
 from profiles.reader import CatalogueError
 
 
-class Choosing(GPUShareSettings):
+class Choosing(Allowance):
     """Mixed into the spawner, whose ``user`` it asks for."""
-
-    user: Any
 
     def catalogue(self) -> Catalogue:
         """The catalogue as it is now. Raises SpawnRefused when there is none that can be read."""
-        file = desk.catalogue_file(self.catalogue_file, self.memory_unit, self.names, self.log)
+        file = catalogue_file(self.catalogue_file, self.memory_unit, self.names, self.log)
         try:
             return file.current()
         except CatalogueError:
@@ -49,20 +48,23 @@ class Choosing(GPUShareSettings):
         """What is free now, or None when that is not known."""
         if not self.extender_url:
             return None
-        address = StateAddress(
-            self.extender_url,
-            self.extender_ca,
-            self.extender_token_file,
-            self.extender_server_name,
-            self.availability_timeout,
-        )
-        snapshot = await desk.state_client(address, self.log).snapshot()
+        snapshot = await desk().state_client(self.state_address, self.log).snapshot()
         # No card at all: the cluster's first GPU node may be on its way, so nothing is known.
         return snapshot if snapshot is not None and snapshot.capacity.cards else None
 
     async def capacity(self) -> Capacity | None:
         snapshot = await self.cards_now()
         return snapshot.capacity if snapshot else None
+
+    async def outlook(self) -> Outlook:
+        """What can be expected now, for everybody alike."""
+        snapshot = await self.cards_now()
+        if snapshot is None:
+            return Outlook()
+        client, keeper = desk().state_client(self.state_address, self.log), self.bookkeeper()
+        waiting = await client.waiting() if snapshot.waiting else ()
+        releases = await keeper.releases() if keeper else []
+        return Outlook(snapshot.capacity, waiting or (), snapshot.waiting, releases)
 
     async def admit(self, options: Mapping[str, Any]) -> Choice:
         """The choice that the options name, if it may and can start. Raises SpawnRefused."""
@@ -72,19 +74,25 @@ class Choosing(GPUShareSettings):
         except ChoiceError as error:
             raise refusals.invalid(error) from None
         parts = self.parts_of(choice)
-        if not parts.request or not self.extender_url:
+        if not parts.request:
             return choice
         capacity = await self.capacity()
+        if self.extender_url:
+            self._check_room(catalogue, offer(choice, parts, capacity), capacity)
+        over = await self.over_quota(parts.request, capacity)
+        if over:
+            raise refusals.quota(choice.title, over)
+        return choice
+
+    def _check_room(self, catalogue: Catalogue, wanted: Offer, capacity: Capacity | None) -> None:
         if capacity is None:
             if not self.fail_open:
-                raise refusals.unknown_capacity(choice.title)
-            return choice
-        wanted = offer(choice, parts, capacity)
+                raise refusals.unknown_capacity(wanted.choice.title)
+            return
         if wanted.impossible and self.refuse_impossible:
             raise refusals.impossible(wanted, self.instead(catalogue, wanted, capacity))
         if wanted.full and self.when_full == "refuse":
             raise refusals.full(wanted, self.instead(catalogue, wanted, capacity))
-        return choice
 
     def instead(
         self, catalogue: Catalogue, wanted: Offer, capacity: Capacity | None

@@ -1,11 +1,24 @@
-"""One line for a jupyterhub_config.py.
+"""One line for a jupyterhub_config.py::
 
-With zero-to-jupyterhub no line of Python is needed: ``hub.config.JupyterHub.spawner_class:
-gpushare`` and the settings under ``hub.config.GPUShareSpawner`` say the same.
+    from hub_integration.config import configure
+    configure(c, catalogue_file="/etc/jupyterhub/catalogue.yaml", extender_url="https://…:8443")
+
+and one for zero-to-jupyterhub, whose settings then stand in the chart's values::
+
+    hub:
+      extraConfig:
+        gpushare: |
+          from hub_integration.config import configure_z2jh
+          configure_z2jh(c)
+    custom:
+      gpushare:
+        catalogue_file: /etc/jupyterhub/catalogue.yaml
+        extender_url: https://gpushare-extender.gpushare.svc:8443
 """
 
 from __future__ import annotations
 
+import secrets
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,16 +28,18 @@ from gpushare.units import Unit
 from hub_integration.settings import GPUShareSettings
 from profiles.reader import load
 
+PAGES = Path(__file__).with_name("pages")
+_SERVICE = "gpushare-hub"
+_CULLER = "gpushare-culler"
 
-def configure(c: Any, **settings: Any) -> None:
-    """Let the Hub with the configuration ``c`` spawn servers with slices of cards::
 
-        from hub_integration.config import configure
-        configure(c, catalogue_file="/etc/jupyterhub/catalogue.yaml", extender_url="https://…:8443")
+def configure(c: Any, *, pages: bool = True, **settings: Any) -> None:
+    """Let the Hub with the configuration ``c`` spawn servers with slices of cards.
 
-    ``settings`` are those of ``c.GPUShareSpawner``. Raises ValueError for a setting that there is
-    not, and CatalogueError for a catalogue that is not valid, so that the Hub does not start with
-    it.
+    ``settings`` are those of ``c.GPUShareSpawner``. ``pages``: whether the Hub also serves the form
+    that refreshes itself, the page with the place in the line, and the accounts of quotas. Raises
+    ValueError for a setting that there is not, and CatalogueError for a catalogue that is not
+    valid, so that the Hub does not start with it.
     """
     known = GPUShareSettings.class_trait_names(config=True)
     for name in settings:
@@ -35,7 +50,61 @@ def configure(c: Any, **settings: Any) -> None:
     c.JupyterHub.spawner_class = "gpushare"
     for name, value in settings.items():
         c.GPUShareSpawner[name] = value
+    if pages:
+        add_pages(c)
+    if settings.get("culler_url") and not settings.get("culler_token"):
+        _let_in_at_the_culler(c)
     if settings.get("catalogue_file"):
         unit = Unit.parse(settings.get("unit", "GiB"))
         names = Names(settings["prefix"]) if "prefix" in settings else Names()
         load(Path(settings["catalogue_file"]), unit=unit, names=names)
+
+
+def configure_z2jh(c: Any, **settings: Any) -> None:
+    """The same with the values under ``custom.gpushare`` of zero-to-jupyterhub's chart.
+
+    ``settings`` win over those. The chart's own ``hub.config.GPUShareSpawner`` is read after this
+    and wins over both, as always.
+    """
+    try:
+        from z2jh import get_config as value_of  # type: ignore[import-not-found]
+    except ImportError:
+        raise RuntimeError(
+            "configure_z2jh reads the values of zero-to-jupyterhub's chart, which are not here: "
+            "use hub_integration.config.configure in a Hub of another kind"
+        ) from None
+    given = dict(value_of("custom.gpushare", {}) or {})
+    configure(c, **{**given, **settings})
+
+
+def add_pages(c: Any) -> None:
+    """Our handlers and pages. Pages that the admin has in ``template_paths`` already go first."""
+    from hub_integration.handlers import HANDLERS
+
+    c.GPUShareSpawner.live_pages = True
+    c.JupyterHub.extra_handlers = [*_listed(c, "extra_handlers"), *HANDLERS]
+    c.JupyterHub.template_paths = [*_listed(c, "template_paths"), str(PAGES)]
+
+
+def _let_in_at_the_culler(c: Any) -> None:
+    """A service of the Hub's own, whose token the culler knows. Made anew at each start."""
+    token = secrets.token_hex(32)
+    c.GPUShareSpawner.culler_token = token
+    c.JupyterHub.services = [
+        *_listed(c, "services"),
+        {"name": _SERVICE, "api_token": token, "display": False},
+    ]
+    c.JupyterHub.load_roles = [
+        *_listed(c, "load_roles"),
+        {
+            "name": _SERVICE,
+            "scopes": [f"access:services!service={_CULLER}", "delete:servers"],
+            "services": [_SERVICE],
+        },
+    ]
+
+
+def _listed(c: Any, name: str) -> list[Any]:
+    """What the configuration has there already."""
+    value = c.JupyterHub.get(name, [])
+    return list(value) if isinstance(value, list | tuple) else []

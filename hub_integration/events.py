@@ -33,6 +33,9 @@ def _rule(reason: str, text: str, message: str = "") -> Rule:
     return Rule(reason, text, re.compile(message, re.DOTALL | re.IGNORECASE))
 
 
+# Those that tell whether the cluster grows.
+SCALE_UP = ("TriggeredScaleUp", "NotTriggerScaleUp")
+
 # The first that matches.
 RULES: tuple[Rule, ...] = (
     _rule("NoCardFree", "Waiting for {choice}. Free now: {free}.", r"; free: (?P<free>.+)"),

@@ -7,22 +7,21 @@ programs made for it go on working.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gpushare.capacity import Capacity
-from gpushare.units import human_mib
 from hub_integration.availability import Memory, Offer, offer
-from hub_integration.snapshot import Snapshot
+from hub_integration.outlook import Outlook
+from hub_integration.quota.rules import Account
 from profiles.catalogue import Catalogue, Profile, Settings
 from profiles.choice import CUSTOM, CUSTOM_NAME, IMAGE, PROFILE, SLICE, Choice, choices
 from profiles.pod import PodParts
-
-REFRESH_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,7 @@ class ChoiceView:
     checked: bool
     words: str = ""
     full: bool = False
+    impossible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class FormView:
     profiles: Sequence[ProfileView]
     updated: str
     notice: str = ""
+    allowance: Sequence[str] = ()
 
     @property
     def has_gpus(self) -> bool:
@@ -85,45 +86,72 @@ def form_view(
     profiles: Sequence[Profile],
     selected: Choice,
     parts_of: Callable[[Choice], PodParts],
-    now: Snapshot | None,
+    outlook: Outlook,
     *,
     notice: str = "",
     ends: bool = True,
+    accounts: Iterable[Account] = (),
 ) -> FormView:
     """The form with ``selected`` preselected, for somebody who may use ``profiles``.
 
     ``ends``: whether to say when servers end, because something ends them.
     """
-    capacity = now.capacity if now else None
     views = []
     for profile in profiles:
         mine = selected if selected.profile.name == profile.name else None
-        offers = [offer(c, parts_of(c), capacity) for c in choices(catalogue, profile)]
+        offers = [offer(c, parts_of(c), outlook.capacity) for c in choices(catalogue, profile)]
         idle = _idle([o.choice.settings for o in offers]) if ends else ""
-        views.append(_profile(profile, offers, mine, capacity, idle))
-    return FormView(views, _updated(now), notice)
+        views.append(_profile(profile, offers, mine, outlook, idle))
+    return FormView(views, _updated(outlook), notice, _allowance(accounts))
 
 
-def _updated(now: Snapshot | None) -> str:
-    if now is None:
+def live_numbers(view: FormView) -> dict[str, Any]:
+    """What of the form changes while it is open, by the ids of its elements.
+
+    ``rows``: words, and whether none is free now; ``bars``: words, and per cent in use.
+    """
+    return {
+        "updated": view.updated,
+        "rows": {
+            part.id: [part.words, part.full] for profile in view.profiles for part in profile.slices
+        },
+        "bars": {
+            profile.id: [profile.memory.words, profile.memory.used_percent]
+            if profile.memory
+            else ["", 0]
+            for profile in view.profiles
+            if profile.slices
+        },
+    }
+
+
+def _updated(outlook: Outlook) -> str:
+    if outlook.capacity is None:
         return "How much is free is not known right now; you can start all the same."
-    if now.waiting == 0:
-        return "Free slices as of now."
-    servers = "1 server waits" if now.waiting == 1 else f"{now.waiting} servers wait"
-    return f"Free slices as of now; {servers} for one."
+    waiting = outlook.number_waiting
+    if waiting == 0:
+        return "What is free now; nobody is waiting."
+    return f"What is free now; {waiting} {'is' if waiting == 1 else 'are'} waiting."
+
+
+def _allowance(accounts: Iterable[Account]) -> list[str]:
+    """A line for each account that is bounded."""
+    whose = [(f"Your group {a.group}" if a.group else "Your allowance", a.words) for a in accounts]
+    return [f"{who}: {words}" for who, words in whose if words]
 
 
 def _profile(
     profile: Profile,
     offers: Sequence[Offer],
     mine: Choice | None,
-    capacity: Capacity | None,
+    outlook: Outlook,
     idle: str,
 ) -> ProfileView:
     slice_id, image_id = _id(profile, SLICE), _id(profile, IMAGE)
     picked = mine.slice.name if mine and mine.slice else _default_name(profile.slices)
     image = mine.image.name if mine and mine.image else _default_name(profile.images)
-    slices = [_slice(o, slice_id, picked) for o in offers if o.choice.slice]
+    slices = [_slice(o, outlook, slice_id, picked) for o in offers if o.choice.slice]
+    capacity = outlook.capacity
     custom = None
     if profile.custom:
         size = mine.slice.memory if mine and mine.slice and picked == CUSTOM_NAME else None
@@ -134,6 +162,7 @@ def _profile(
                 title=profile.custom.title,
                 text=profile.custom.text,
                 checked=picked == CUSTOM_NAME,
+                words=_custom_words(capacity, offers),
             )
         )
         custom = CustomView(
@@ -165,7 +194,14 @@ def _profile(
     )
 
 
-def _slice(offered: Offer, field: str, picked: str) -> ChoiceView:
+def _custom_words(capacity: Capacity | None, offers: Sequence[Offer]) -> str:
+    if capacity is None or not offers:
+        return ""
+    free = capacity.largest_free(offers[0].parts.request)
+    return f"up to {round(free / 1024, 1):g} GiB free now" if free >= 1024 else "none free now"
+
+
+def _slice(offered: Offer, outlook: Outlook, field: str, picked: str) -> ChoiceView:
     part = offered.choice.slice
     assert part is not None
     return ChoiceView(
@@ -174,8 +210,9 @@ def _slice(offered: Offer, field: str, picked: str) -> ChoiceView:
         title=part.title,
         text=part.text,
         checked=part.name == picked,
-        words=offered.words,
+        words=outlook.words(offered),
         full=offered.full,
+        impossible=offered.impossible,
     )
 
 
@@ -214,7 +251,8 @@ def _minutes(minutes: int) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Our own templates."""
     return Environment(
         loader=PackageLoader("hub_integration", "templates"),
         autoescape=True,
@@ -224,12 +262,11 @@ def _environment() -> Environment:
     )
 
 
-def render(view: FormView) -> str:
-    """The form as HTML, to go into the Hub's spawn page."""
-    template = _environment().get_template("spawn_form.html")
-    return template.render(
-        form=view, refresh=REFRESH_SECONDS, profile_field=PROFILE, human=human_mib
-    )
+def render(view: FormView, live_url: str = "") -> str:
+    """The form as HTML, to go into the Hub's spawn page. ``live_url`` is '' for one that stands
+    still."""
+    template = environment().get_template("spawn_form.html")
+    return template.render(form=view, live=live_url, profile_field=PROFILE)
 
 
 def render_message(text: str) -> str:

@@ -21,6 +21,11 @@ def stage(pod: Mapping[str, Any] | None) -> Stage:
     return Stage.STARTING if _mapping(pod.get("spec")).get("nodeName") else Stage.UNSCHEDULED
 
 
+def node_of(pod: Mapping[str, Any] | None) -> str:
+    """The node that was found, or ''."""
+    return str(_mapping((pod or {}).get("spec")).get("nodeName") or "")
+
+
 def rejection(pod: Mapping[str, Any] | None) -> str | None:
     """Why the pod has failed for good; None while it may still start.
 

@@ -44,6 +44,10 @@ def impossible(wanted: Offer, instead: Offer | None) -> SpawnRefused:
     )
 
 
+def quota(title: str, objection: str) -> SpawnRefused:
+    return SpawnRefused(Why.QUOTA, f"{_first_up(title)} is more than you may have now. {objection}")
+
+
 def unknown_capacity(title: str) -> SpawnRefused:
     return SpawnRefused(
         Why.CAPACITY,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from traitlets import Bool, Enum, Float, Integer, TraitError, Unicode, validate
+from pydantic import ValidationError
+from traitlets import Bool, Dict, Enum, Float, Integer, TraitError, Unicode, validate
 from traitlets.config import LoggingConfigurable
 
 from gpushare.names import DEFAULT_PREFIX, SCHEDULER_NAME, Names
 from gpushare.units import Unit
+from hub_integration.quota.rules import Rules
+from hub_integration.state_client import StateAddress
 
 SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
 _MARGIN = 5  # seconds between our own timeout and the Hub's, which would count as its failure
@@ -134,6 +140,102 @@ class GPUShareSettings(LoggingConfigurable):
         """,
     )
 
+    culler_url = Unicode(
+        "",
+        config=True,
+        help="""
+        Address of the culler's service, inside the Hub's pod for example
+        `http://127.0.0.1:10102/services/gpushare-culler/`. The page of somebody who waits then says
+        when the next slice comes back if nobody touches it. Empty, or while it does not answer: the
+        page says nothing about that.
+        """,
+    )
+
+    culler_token = Unicode(
+        "",
+        config=True,
+        help="""
+        The token that the Hub shows to the culler's service: that of a Hub service with the scopes
+        `access:services!service=gpushare-culler` and `delete:servers`.
+        `hub_integration.config.configure` makes one where `culler_url` is given.
+        """,
+    )
+
+    quotas = Dict(
+        config=True,
+        help="""
+        How much of the cards users and groups may have. Without it, there is no bound.
+
+        Three layers, of which the innermost that says something wins: `everybody`, the `each` of
+        a user's groups (of several groups the most generous), the user's own line under `users`.
+        Beside them, `together` bounds what all members of a group have and use.
+
+        Each may set, in any combination:
+
+        - `slices`: servers with a slice at once
+        - `memory`: GPU memory at once, for example `"14GiB"`
+        - `gib_hours_per_day`, `gib_hours_per_week`, `gib_hours_per_month`: a GiB of a card's memory
+          held for an hour, used or not; calendar days, weeks from Monday, months
+
+        and `"unlimited"` takes a bound of an outer layer away. Example::
+
+            c.GPUShareSpawner.quotas = {
+                "everybody": {"slices": 2, "memory": "14GiB", "gib_hours_per_week": 40},
+                "groups": {
+                    "course-ml": {
+                        "each": {"gib_hours_per_week": 60},
+                        "together": {"memory": "45GiB"},
+                    },
+                },
+                "users": {"prof": {"slices": "unlimited", "gib_hours_per_week": "unlimited"}},
+            }
+
+        They are checked when a server starts, from the form, a link, the API and for named servers
+        alike. What was used is counted from what the cluster allocated (see `ledger_url`), so it
+        needs `extender_url`. Admins see all accounts at `/hub/gpushare/quotas` and grant more with
+        `gpushare quota grant`.
+        """,
+    )
+
+    quota_timezone = Unicode(
+        "UTC",
+        config=True,
+        help="""
+        The time zone whose days, weeks and months quotas go by, for example `Europe/Berlin`.
+        """,
+    )
+
+    ledger_url = Unicode(
+        "sqlite:///gpushare-ledger.sqlite",
+        config=True,
+        help="""
+        The database that takes down who held which slice from when to when, as the extender tells
+        it: for quotas, for the expected waiting time in the form, and for accounts of GPU use. Any
+        URL of SQLAlchemy; the default is a file beside the Hub's own database. It outlives restarts
+        of the Hub: a slice that is still there counts on, one that ended meanwhile ended when it
+        was seen last. Empty: nothing is taken down, and quotas of GiB-hours are not possible.
+        """,
+    )
+
+    ledger_days = Integer(
+        400,
+        min=32,
+        config=True,
+        help="""
+        Days for which the ledger keeps what has ended.
+        """,
+    )
+
+    live_pages = Bool(
+        False,
+        config=True,
+        help="""
+        Whether the Hub serves our handlers and pages: a form that refreshes itself while it is
+        open, and a page of waiting with the place in the line. `hub_integration.config.configure`
+        sets it, together with `JupyterHub.extra_handlers` and `JupyterHub.template_paths`.
+        """,
+    )
+
     gpu_scheduler_name = Unicode(
         SCHEDULER_NAME,
         config=True,
@@ -175,6 +277,20 @@ class GPUShareSettings(LoggingConfigurable):
     )
 
     @property
+    def rules(self) -> Rules:
+        return _rules(json.dumps(self.quotas, sort_keys=True))
+
+    @property
+    def state_address(self) -> StateAddress:
+        return StateAddress(
+            self.extender_url,
+            self.extender_ca,
+            self.extender_token_file,
+            self.extender_server_name,
+            self.availability_timeout,
+        )
+
+    @property
     def names(self) -> Names:
         return Names(self.prefix)
 
@@ -189,6 +305,23 @@ class GPUShareSettings(LoggingConfigurable):
     @validate("unit")
     def _valid_unit(self, proposal: dict[str, Any]) -> str:
         return _checked(Unit.parse, proposal, "unit")
+
+    @validate("quotas")
+    def _valid_quotas(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        value = dict(proposal["value"])
+        return _checked_quotas(value)
+
+    @validate("quota_timezone")
+    def _valid_zone(self, proposal: dict[str, Any]) -> str:
+        name = str(proposal["value"])
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise TraitError(
+                f"GPUShareSpawner.quota_timezone is {name!r}, which is no time zone here: use for "
+                "example 'UTC' or 'Europe/Berlin'"
+            ) from None
+        return name
 
     @validate("availability_timeout")
     def _valid_timeout(self, proposal: dict[str, Any]) -> float:
@@ -214,6 +347,29 @@ class GPUShareSettings(LoggingConfigurable):
         """Seconds until we give a starting GPU server up, given the Hub's own limit."""
         most = max(1.0, _EARLY * start_timeout - _MARGIN)
         return min(float(self.gpu_start_timeout), most) if self.gpu_start_timeout else most
+
+
+@cache
+def _rules(text: str) -> Rules:
+    return Rules.model_validate(json.loads(text))
+
+
+def _checked_quotas(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is, if it makes sense. Raises TraitError that names the field and the fix."""
+    try:
+        _rules(json.dumps(value, sort_keys=True))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise TraitError(
+            f"GPUShareSpawner.quotas: {where}: {first['msg']}, not {first['input']!r:.60}; see "
+            "the setting's help for what may stand there"
+        ) from None
+    except TypeError as error:
+        raise TraitError(
+            f"GPUShareSpawner.quotas: only plain values may stand in it: {error}"
+        ) from (None)
+    return value
 
 
 def _checked(check: Any, proposal: dict[str, Any], name: str) -> str:

@@ -13,20 +13,30 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, TypeVar
 
 from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubespawner import KubeSpawner
+from markupsafe import Markup
 from traitlets import Dict, default
 
+from gpushare.capacity import Capacity
+from gpushare.waiting import WaitingPod
 from hub_integration import form, metrics, refusals
-from hub_integration.availability import offer
+from hub_integration.allowance import most_mib
+from hub_integration.availability import Offer, offer
 from hub_integration.choosing import Choosing
-from hub_integration.events import progress_event
+from hub_integration.culler_client import CullerAddress, Ending
+from hub_integration.desk import desk
+from hub_integration.events import SCALE_UP, progress_event, translate
 from hub_integration.hub_versions import SpawnRefused, do_not_count, link_fields
-from hub_integration.pod_state import Stage, obstacle, rejection, stage
+from hub_integration.live import Look
+from hub_integration.pod_state import Stage, node_of, obstacle, rejection, stage
+from hub_integration.waiting import WaitingView, starting_view, waiting_view
+from hub_integration.waiting_page import render_waiting, waiting_event
 from profiles.catalogue import Catalogue
 from profiles.choice import (
     CUSTOM,
@@ -35,6 +45,7 @@ from profiles.choice import (
     SLICE,
     Choice,
     ChoiceError,
+    choices,
     nearest,
     visible,
 )
@@ -42,6 +53,7 @@ from profiles.pod import PodParts
 from profiles.profile_list import profile_list, settings_overrides
 
 _STATE_KEY = "gpushare"
+_LOOK_SECONDS = 2.0  # between two looks at the line of those who wait
 _T = TypeVar("_T")
 
 
@@ -75,6 +87,7 @@ class GPUShareSpawner(Choosing, KubeSpawner):
         self._pod_is_due = asyncio.Event()  # KubeSpawner is about to create the pod, or gave up
         self._earlier_pods: frozenset[str] = frozenset()  # uids of those of the same name
         super().__init__(*args, **kwargs)
+        self.bookkeeper()
 
     # What may be chosen
 
@@ -110,11 +123,41 @@ class GPUShareSpawner(Choosing, KubeSpawner):
             profiles,
             selected,
             self.parts_of,
-            await self.cards_now(),
+            await self.outlook(),
             notice=notice,
             ends=self.culler_runs,
+            accounts=await self.accounts(),
         )
-        return form.render(view)
+        return form.render(view, self._live_url)
+
+    @property
+    def _live_url(self) -> str:
+        """Where the open form hears what is free; '' where the Hub does not serve that."""
+        if not self.live_pages or not self.extender_url:
+            return ""
+        base = self.hub.base_url if self.hub else "/hub/"
+        return f"{base}gpushare/free/{self.user.escaped_name}"
+
+    def form_channel(self) -> tuple[str, Look]:
+        """What this user's open form shows, and how its numbers are found.
+
+        Two users to whom the same is offered have the same key.
+        """
+        key = ",".join(c.key for c in self._offered(self.catalogue()))
+
+        async def look() -> Mapping[str, Any]:
+            catalogue = self.catalogue()
+            profiles = list(visible(catalogue, self.person()))
+            first = next(choices(catalogue, profiles[0]))
+            outlook = await self.outlook()
+            view = form.form_view(catalogue, profiles, first, self.parts_of, outlook)
+            return form.live_numbers(view)
+
+        return key, look
+
+    def _offered(self, catalogue: Catalogue) -> Iterator[Choice]:
+        for profile in visible(catalogue, self.person()):
+            yield from choices(catalogue, profile)
 
     def _preselect(self, catalogue: Catalogue) -> tuple[Choice, str]:
         """The choice to show as chosen: what was just refused, or what was started last."""
@@ -168,8 +211,13 @@ class GPUShareSpawner(Choosing, KubeSpawner):
         In place of KubeSpawner's own, which guesses a default for what it does not know. Runs after
         group overrides and hooks, so that no override raises a slice above what was chosen.
         """
-        choice = await self.admit(self.user_options)
-        parts = self.parts_of(choice)
+        async with desk().admission:
+            # One after the other, or two servers at once would both fit into the last of a quota.
+            choice = await self.admit(self.user_options)
+            parts = self.parts_of(choice)
+            mib = most_mib(parts.request, await self.capacity()) if parts.request else 0
+            if parts.request:
+                self.claim(mib)
         overrides = settings_overrides(choice.settings)
         ours = {"extra_resource_limits", "extra_resource_guarantees", "scheduler_name"}
         self._before_choice = {
@@ -192,6 +240,7 @@ class GPUShareSpawner(Choosing, KubeSpawner):
             "choice": choice.key,
             "title": choice.title,
             "limits": dict(parts.limits),
+            "mib": mib,
         }
 
     async def get_pod_manifest(self) -> Any:
@@ -258,9 +307,8 @@ class GPUShareSpawner(Choosing, KubeSpawner):
             raise refusals.denied(error.status, error.body) from None
 
     async def _too_slow(self, seconds: float) -> SpawnRefused:
-        assert self._choice is not None
         pod, capacity = self._pod(), await self.capacity()
-        wanted, reached = offer(self._choice, self._parts, capacity), stage(pod)
+        wanted, reached = self._offer(capacity), stage(pod)
         instead = None
         if reached is Stage.UNSCHEDULED:
             instead = self.instead(self.catalogue(), wanted, capacity)
@@ -300,11 +348,98 @@ class GPUShareSpawner(Choosing, KubeSpawner):
         the new ones until they are more.
         """
         await self._pod_is_due.wait()
-        async for item in super().progress():
-            event = item.get("raw_event")
-            if event and _pod_uid(event) in self._earlier_pods:
-                continue
-            yield progress_event(item, self._choice.title if self._choice else "a place")
+        items: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        told = [
+            asyncio.ensure_future(self._tell_events(items)),
+            asyncio.ensure_future(self._tell_the_line(items)),
+        ]
+        try:
+            while (item := await items.get()) is not None:
+                yield item
+        finally:
+            for task in told:
+                task.cancel()
+
+    async def _tell_events(self, items: asyncio.Queue[dict[str, Any] | None]) -> None:
+        """What Kubernetes says, to the end of the start."""
+        try:
+            async for item in super().progress():
+                event = item.get("raw_event")
+                if event and _pod_uid(event) in self._earlier_pods:
+                    continue
+                items.put_nowait(progress_event(item, self._title))
+        finally:
+            items.put_nowait(None)
+
+    async def _tell_the_line(self, items: asyncio.Queue[dict[str, Any] | None]) -> None:
+        """How the server stands, whenever that has changed."""
+        before: WaitingView | None = None
+        while True:
+            view = await self.waiting()
+            if view != before:
+                before = view
+                items.put_nowait(waiting_event(view))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    # Waiting
+
+    async def waiting(self) -> WaitingView:
+        """How the start stands, for the person who waits for it."""
+        pod, choice = self._pod(), self._choice
+        reached = stage(pod)
+        if choice is None:
+            return WaitingView("Your server is being set up.")
+        events = [event for event in self._own_events() if event.get("reason") != "NoCardFree"]
+        latest = translate(events[-1], self._title) if events else ""
+        if reached is not Stage.UNSCHEDULED or not self._parts.request:
+            return starting_view(choice, reached, node_of(pod), latest)
+        scale_up = [translate(e, self._title) for e in events if e.get("reason") in SCALE_UP]
+        own = await self._place_in_line()
+        capacity = await self.capacity()
+        instead = self.instead(self.catalogue(), self._offer(capacity), capacity)
+        if instead is not None and await self._instead_is_too_much(instead):
+            instead = None
+        return waiting_view(
+            choice, own, await self._endings(), instead, (scale_up or [""])[-1], time.time()
+        )
+
+    async def waiting_panel(self) -> Markup:
+        """The same as HTML, for the page."""
+        return render_waiting(await self.waiting())
+
+    @property
+    def _title(self) -> str:
+        return self._choice.title if self._choice else "a place"
+
+    def _offer(self, capacity: Capacity | None) -> Offer:
+        assert self._choice is not None
+        return offer(self._choice, self._parts, capacity)
+
+    async def _place_in_line(self) -> WaitingPod | None:
+        if not self.extender_url:
+            return None
+        line = await desk().state_client(self.state_address, self.log).waiting()
+        return next((p for p in line or () if (p.namespace, p.pod) == self.pod_key), None)
+
+    async def _endings(self) -> tuple[Ending, ...]:
+        if not self.culler_url:
+            return ()
+        address = CullerAddress(self.culler_url, self.culler_token)
+        return await desk().culler_client(address, self.log).endings()
+
+    async def _instead_is_too_much(self, instead: Offer) -> bool:
+        return bool(await self.over_quota(instead.parts.request, await self.capacity()))
+
+    def _own_events(self) -> list[Mapping[str, Any]]:
+        """Kubernetes' events about this start's pod, in order."""
+        events = self.event_reflector.events if self.event_reflector else []
+        return [
+            event
+            for event in events
+            if event.get("involvedObject", {}).get("name") == self.pod_name
+            and event.get("involvedObject", {}).get("namespace", self.namespace) == self.namespace
+            and _pod_uid(event) not in self._earlier_pods
+        ]
 
     # What outlives a restart of the Hub
 
@@ -323,9 +458,13 @@ class GPUShareSpawner(Choosing, KubeSpawner):
         super().load_state(state)
         kept = state.get(_STATE_KEY)
         self._slice_state = kept if isinstance(kept, dict) else {}
+        if self._slice_state.get("limits"):
+            mib = self._slice_state.get("mib")
+            self.claim(mib if isinstance(mib, int) else 0)
 
     def clear_state(self) -> None:
         """Forget the choice: no limit of one start may reach the next."""
+        self.drop_claim()
         super().clear_state()
         self._pod_is_due.clear()
         for name, value in self._before_choice.items():

@@ -7,20 +7,26 @@ it: whatever goes wrong, the answer is None, and the form shows no numbers.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import aiohttp
 
-from hub_integration.snapshot import Snapshot, read_snapshot
+from gpushare.waiting import WaitingPod
+from gpushare.waiting import decode as read_waiting
+from hub_integration.snapshot import Held, Snapshot, read_holdings, read_snapshot
+
+T = TypeVar("T")
 
 MAX_AGE = 1.0  # seconds for which an answer is good
 _FAILURE_AGE = 3.0  # seconds for which the extender is not asked again when it did not answer
 _MAX_BYTES = 64 << 20
+_LARGE = 256 << 10  # bytes of JSON that take some milliseconds to read
 
 
 @dataclass(frozen=True)
@@ -38,41 +44,31 @@ class StateAddress:
 
 
 class StateClient:
-    """Fetches snapshots, at most one at a time and one a second."""
+    """Asks the extender. Each question is asked at most once at a time, and seldom enough."""
 
     def __init__(self, address: StateAddress, log: logging.Logger) -> None:
         self.address = address
         self.log = log
         self._tls: tuple[float, ssl.SSLContext] | None = None
-        self._fetching: asyncio.Task[Snapshot | None] | None = None
-        self._answer: Snapshot | None = None
-        self._good_until = 0.0
         self._said = ""
+        self._nodes = Question(self, "/v1/nodes?slices=false", read_snapshot)
+        self._line = Question(self, "/v1/waiting", read_waiting, may_lack=True)
+        self._holdings = Question(self, "/v1/nodes", read_holdings)
 
     async def snapshot(self) -> Snapshot | None:
         """What is free, at most a second old; None when that is not known. Never raises."""
-        if time.monotonic() < self._good_until:
-            return self._answer
-        if self._fetching is None or self._fetching.done():
-            self._fetching = asyncio.ensure_future(self._refresh())
-        return await asyncio.shield(self._fetching)
+        return await self._nodes.answer()
 
-    async def _refresh(self) -> Snapshot | None:
-        try:
-            async with asyncio.timeout(self.address.timeout):
-                self._answer = await self._fetch()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            self._answer = None
-            self._complain(error)
-            self._good_until = time.monotonic() + _FAILURE_AGE
-        else:
-            if self._said:
-                self.log.info("The extender answers again: the form shows numbers")
-                self._said = ""
-            self._good_until = time.monotonic() + MAX_AGE
-        return self._answer
+    async def waiting(self) -> tuple[WaitingPod, ...] | None:
+        """Who waits, in the order of the line; None when that is not known. Never raises."""
+        return await self._line.answer()
 
-    async def _fetch(self) -> Snapshot:
+    async def holdings(self) -> tuple[Held, ...] | None:
+        """Who holds what; None when that is not known. Never raises."""
+        return await self._holdings.answer()
+
+    async def fetch(self, path: str) -> bytes:
+        """The body of an answer. Raises whatever goes wrong."""
         headers = {}
         if self.address.token_file:
             # Read each time: the kubelet replaces a pod's token long before it expires.
@@ -80,7 +76,7 @@ class StateClient:
             headers["Authorization"] = f"Bearer {token}"
             # The API server's service proxy keeps Authorization for itself.
             headers["X-Gpushare-Authorization"] = f"Bearer {token}"
-        url = f"{self.address.url.rstrip('/')}/v1/nodes"
+        url = f"{self.address.url.rstrip('/')}{path}"
         name = self.address.server_name or None
         # A session for one request: at one a second a kept connection gains nothing, and this way
         # there is nothing to close when the Hub ends.
@@ -90,11 +86,13 @@ class StateClient:
                 url, headers=headers, server_hostname=name, allow_redirects=False
             ) as response,
         ):
+            if response.status == 404:
+                raise Lacking(f"it has no {path}")
             if response.status != 200:
                 raise ValueError(f"it answered {response.status} {response.reason}")
             if (response.content_length or 0) > _MAX_BYTES:
                 raise ValueError("its answer is too large")
-            return read_snapshot(json.loads(await response.read()))
+            return await response.read()
 
     def _context(self) -> ssl.SSLContext:
         """The authorities to believe, read again when the file has changed."""
@@ -103,7 +101,12 @@ class StateClient:
             self._tls = (changed, ssl.create_default_context(cafile=self.address.ca or None))
         return self._tls[1]
 
-    def _complain(self, error: Exception) -> None:
+    def works(self) -> None:
+        if self._said:
+            self.log.info("The extender answers again: the form shows numbers")
+            self._said = ""
+
+    def complain(self, error: Exception) -> None:
         """Say it once, and again only when it is something else."""
         what = str(error) or type(error).__name__
         if what == self._said:
@@ -115,3 +118,54 @@ class StateClient:
             self.address.url,
             what,
         )
+
+
+class Question(Generic[T]):
+    """One path of the state API, and the last answer to it.
+
+    ``may_lack``: whether an extender that does not know the path is fine, being an older one.
+    """
+
+    def __init__(
+        self,
+        client: StateClient,
+        path: str,
+        read: Callable[[bytes], T],
+        *,
+        may_lack: bool = False,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._read = read
+        self._may_lack = may_lack
+        self._asking: asyncio.Task[T | None] | None = None
+        self._answer: T | None = None
+        self._good_until = 0.0
+
+    async def answer(self) -> T | None:
+        if time.monotonic() < self._good_until:
+            return self._answer
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> T | None:
+        try:
+            async with asyncio.timeout(self._client.address.timeout):
+                body = await self._client.fetch(self._path)
+            # Megabytes of JSON would hold up everybody's requests.
+            large = len(body) > _LARGE
+            self._answer = await asyncio.to_thread(self._read, body) if large else self._read(body)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Lacking) as error:
+            self._answer = None
+            if not (isinstance(error, Lacking) and self._may_lack):
+                self._client.complain(error)
+            self._good_until = time.monotonic() + _FAILURE_AGE
+        else:
+            self._client.works()
+            self._good_until = time.monotonic() + MAX_AGE
+        return self._answer
+
+
+class Lacking(Exception):
+    """The extender does not know the path."""

@@ -59,11 +59,11 @@ class Limits(_Strict):
 
     @property
     def most_slices(self) -> int | None:
-        return None if self.slices in (None, UNLIMITED) else int(self.slices)  # type: ignore[arg-type]
+        return None if self.slices in (None, UNLIMITED) else int(self.slices)
 
     @property
     def most_mib(self) -> int | None:
-        return None if self.memory in (None, UNLIMITED) else int(self.memory)  # type: ignore[arg-type]
+        return None if self.memory in (None, UNLIMITED) else int(self.memory)
 
     @property
     def bounds(self) -> bool:

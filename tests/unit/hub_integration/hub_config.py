@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from jupyterhub.proxy import Proxy
 
+from hub_integration.config import configure
 from hub_integration.spawner import GPUShareSpawner
 from tests.unit.hub_integration import cluster as fake
 
@@ -38,6 +39,8 @@ given = json.loads(os.environ["HUB_TEST"])
 Spawner = fake.attach(GPUShareSpawner, fake.FakeCluster(FATES[given["fate"]]))
 
 c = get_config()  # noqa: F821
+c.JupyterHub.services = [{"name": "tester", "api_token": "tester-token", "admin": True}]
+configure(c, **{"ledger_url": "sqlite:///ledger.sqlite", **given["settings"]})
 c.JupyterHub.spawner_class = Spawner
 c.JupyterHub.proxy_class = NoProxy
 c.JupyterHub.hub_port = given["port"]
@@ -47,7 +50,6 @@ c.JupyterHub.cookie_secret = b"x" * 32
 c.JupyterHub.authenticator_class = "dummy"
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.last_activity_interval = 3600
-c.JupyterHub.services = [{"name": "tester", "api_token": "tester-token", "admin": True}]
 c.JupyterHub.load_groups = {"staff": {"users": ["prof"]}}
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": given.get("slow_spawn_timeout", 10)}
 c.Authenticator.allow_all = True
@@ -55,5 +57,3 @@ c.DummyAuthenticator.password = "pass"
 # zero-to-jupyterhub's.
 c.Spawner.consecutive_failure_limit = 5
 c.Spawner.start_timeout = given.get("start_timeout", 60)
-for name, value in given["settings"].items():
-    c.GPUShareSpawner[name] = value

@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from gpushare.waiting import WaitingPod, waiting_object
+
 T4, A10 = ("Tesla T4", 15360), ("NVIDIA A10", 23028)
 
 
@@ -31,11 +33,37 @@ def answer(**nodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"nodes": [{"name": name, "cards": cards} for name, cards in nodes.items()]}
 
 
-class FakeExtender:
-    """``GET /v1/nodes`` over HTTP. ``body`` is what it answers, ``requests`` what it was asked."""
+def waiting_pod(pod: str, **more: Any) -> WaitingPod:
+    """Somebody who waits for 7 GiB."""
+    values: dict[str, Any] = {
+        "namespace": "jupyter",
+        "pod": pod,
+        "uid": f"uid-{pod}",
+        "user": pod,
+        "since": 0.0,
+        "request": "7 GiB on one card",
+        "mib": 7168,
+        "percent": 0,
+        "cards": 1,
+        "models": ("T4",),
+        "place": 1,
+        "of": 1,
+    }
+    return WaitingPod(**{**values, **more})
 
-    def __init__(self, body: Any) -> None:
+
+def line(*pods: WaitingPod) -> dict[str, Any]:
+    """The answer of GET /v1/waiting."""
+    return {"waiting": [waiting_object(pod) for pod in pods]}
+
+
+class FakeExtender:
+    """The state API over HTTP. ``body`` is its answer to ``GET /v1/nodes``, ``paths`` are those to
+    other paths; ``requests`` is what it was asked."""
+
+    def __init__(self, body: Any, **paths: Any) -> None:
         self.body = body
+        self.paths = {f"/v1/{name}": answer for name, answer in paths.items()}
         self.status = 200
         self.requests: list[dict[str, str]] = []
         self.asked = threading.Event()
@@ -48,9 +76,9 @@ class FakeExtender:
                 outer.asked.set()
                 if outer.hold is not None:
                     outer.hold.wait(10)
-                data = (
-                    outer.body if isinstance(outer.body, bytes) else json.dumps(outer.body).encode()
-                )
+                path = self.path.partition("?")[0]
+                body = outer.body if path == "/v1/nodes" else outer.paths.get(path, {})
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(outer.status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

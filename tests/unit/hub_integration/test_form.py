@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gpushare.capacity import Capacity, Kind
 from hub_integration.availability import Memory, Offer, alternative, offer
-from hub_integration.form import FormView, form_view, render, render_message
-from hub_integration.snapshot import Snapshot
+from hub_integration.form import FormView, form_view, live_numbers, render, render_message
+from hub_integration.outlook import Outlook
+from hub_integration.quota.ledger import Holding, Stay
+from hub_integration.quota.rules import Account, Limits
+from hub_integration.quota.windows import Window
 from profiles.choice import Choice, Person, choices, select, visible
 from profiles.pod import pod_parts
 from profiles.reader import loads
 from tests.unit.hub_integration.hub import Page
+from tests.unit.hub_integration.state import waiting_pod
 
 CATALOGUE = loads(
     """
@@ -38,11 +44,19 @@ def capacity(*free: int) -> Capacity:
     return Capacity([[Kind("Tesla T4", 15360, "ok", mib, 100, mib == 15360) for mib in free]])
 
 
-def view(room: Capacity | None, ends: bool = True, waiting: int = 0, **options: str) -> FormView:
+def view(
+    room: Capacity | None,
+    ends: bool = True,
+    waiting: int = 0,
+    accounts: Sequence[Account] = (),
+    **options: str,
+) -> FormView:
     profiles = list(visible(CATALOGUE, ANN))
     selected = select(CATALOGUE, options, ANN)
-    now = Snapshot(room, waiting) if room else None
-    return form_view(CATALOGUE, profiles, selected, pod_parts, now, ends=ends)
+    outlook = Outlook(room, number_waiting=waiting)
+    return form_view(
+        CATALOGUE, profiles, selected, pod_parts, outlook, ends=ends, accounts=accounts
+    )
 
 
 def words(form: FormView) -> dict[str, str]:
@@ -54,7 +68,7 @@ def test_numbers() -> None:
         "3g": "6 free now",
         "7g": "2 free now",
         "whole": "1 free now",
-        "custom": "",
+        "custom": "up to 15 GiB free now",
         "5g": "no such card here now",
     }
     full = view(capacity(2000))
@@ -75,9 +89,9 @@ def test_without_numbers_the_form_says_so() -> None:
 @pytest.mark.parametrize(
     ("waiting", "expected"),
     [
-        (0, "Free slices as of now."),
-        (1, "Free slices as of now; 1 server waits for one."),
-        (3, "Free slices as of now; 3 servers wait for one."),
+        (0, "What is free now; nobody is waiting."),
+        (1, "What is free now; 1 is waiting."),
+        (3, "What is free now; 3 are waiting."),
     ],
 )
 def test_who_waits(waiting: int, expected: str) -> None:
@@ -108,11 +122,61 @@ def test_only_the_chosen_cards_slices_show_by_css_alone() -> None:
         assert rule in html
 
 
-def test_live_parts_have_ids_of_their_own() -> None:
-    html = render(view(capacity(15360)))
-    live = [part.split('id="')[1].split('"')[0] for part in html.split(" data-live>")[:-1]
-            for part in [part[part.rindex("<"):]]]  # fmt: skip
-    assert len(live) == len(set(live)) == 1 + 3 + 4 + 1
+def test_what_changes_has_a_place_in_the_page() -> None:
+    """The ids in the stream of numbers are those of the page, with or without numbers in it."""
+    numbers = live_numbers(view(capacity(15360)))
+    assert numbers["rows"]["profile-option-t4--slice--7g"] == ["2 free now", False]
+    assert numbers["bars"]["profile-item-t4"] == ["15 of 15 GiB free", 0]
+    for room in (capacity(15360), None):
+        ids = Page(render(view(room))).ids
+        for row in numbers["rows"]:
+            assert f"{row}-words" in ids
+        for bar in numbers["bars"]:
+            assert {f"{bar}-memory", f"{bar}-bar"} <= ids.keys()
+    assert live_numbers(view(None))["bars"]["profile-item-t4"] == ["", 0]
+
+
+def test_a_full_choice_says_how_long_and_how_many() -> None:
+    gib = 1024
+    back = [
+        Stay(Holding(f"u{i}", "GPU-1", "x", "n", "p", "t4-1", "Tesla T4", 7 * gib, 0), 0, at, at)
+        for i, at in enumerate(range(1000, 7001, 1000))
+    ]
+    waiting = waiting_pod("a", models=("T4",)), waiting_pod("b", models=("A10",))
+    outlook = Outlook(capacity(2000), waiting, 2, back, 7600)
+    (profile, *_) = visible(CATALOGUE, ANN)
+    said = {
+        c.slice.name: outlook.words(offer(c, pod_parts(c), outlook.capacity))
+        for c in choices(CATALOGUE, profile)
+        if c.slice
+    }
+    # Seven came back in 6600 s, which is one in 943 s; one waits, so the second one is ours.
+    assert said["7g"] == "none free now · about 30 min · 1 waiting"
+    assert said["whole"] == "none free now · 1 waiting"
+    assert said["3g"] == "none free now · about 30 min · 1 waiting"
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_no_estimate_without_grounds(count: int) -> None:
+    stays = [
+        Stay(Holding("u", "c", "x", "n", "p", "t4-1", "Tesla T4", 7168, 0), 0, 10.0 * i, 10.0 * i)
+        for i in range(count)
+    ]
+    outlook = Outlook(capacity(2000), (), 0, stays, 1000)
+    (profile, *_) = visible(CATALOGUE, ANN)
+    choice = next(choices(CATALOGUE, profile))
+    assert outlook.words(offer(choice, pod_parts(choice), outlook.capacity)) == "none free now"
+
+
+def test_the_allowance_is_told() -> None:
+    mine = Account(Limits(slices=2, gib_hours_per_week=40), 1, 7168, {Window.WEEK: 26})
+    group = Account(Limits(memory="45GiB"), 3, 21 * 1024, group="ml")
+    page = Page(render(view(capacity(15360), accounts=[mine, group])))
+    assert page.text("gpushare-allowance") == (
+        "Your allowance: 1 of 2 slices in use · 14 of 40 GiB-hours left this week "
+        "Your group ml: 21 of 45 GiB in use"
+    )
+    assert "gpushare-allowance" not in Page(render(view(capacity(15360)))).ids
 
 
 def test_when_servers_end_is_said_only_if_something_ends_them() -> None:

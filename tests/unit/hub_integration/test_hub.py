@@ -83,7 +83,7 @@ def test_form_is_accessible_and_shows_no_internals(hub: Hub) -> None:
     assert "internal.example" not in page.source
     assert "<b>things</b>" not in page.source
     assert "&lt;b&gt;things&lt;/b&gt;" in page.source
-    assert 'aria-live="polite"' in page.source
+    assert 'role="status"' in page.source
 
 
 def test_groups_see_their_own(hub: Hub) -> None:

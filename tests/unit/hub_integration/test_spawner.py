@@ -61,7 +61,9 @@ def make(cluster: FakeCluster, tmp_path: Path) -> Any:
     def make(options: Any = None, *, groups: tuple[str, ...] = (), **settings: Any) -> Any:
         spawner = attach(GPUShareSpawner, cluster)(
             _mock=True,
-            config=Config(GPUShareSpawner={"catalogue_file": str(file), **settings}),
+            config=Config(
+                GPUShareSpawner={"catalogue_file": str(file), "ledger_url": "", **settings}
+            ),
         )
         spawner.user.groups = [SimpleNamespace(name=group) for group in groups]
         spawner.user_options = {} if options is None else options
@@ -308,7 +310,8 @@ async def test_progress_is_of_this_pod_alone(make: Any, cluster: FakeCluster) ->
 
 
 async def _messages(spawner: Any) -> list[str]:
-    return [item["message"] async for item in spawner.progress()]
+    """Those of Kubernetes' events."""
+    return [item["message"] async for item in spawner.progress() if "raw_event" in item]
 
 
 async def test_state_outlives_the_hub(make: Any, cluster: FakeCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -45,7 +46,7 @@ async def test_the_token_is_shown_and_read_anew(
         await asked.snapshot()
     assert [r["Authorization"] for r in extender.requests] == ["Bearer first", "Bearer second"]
     assert extender.requests[0]["X-Gpushare-Authorization"] == "Bearer first"
-    assert extender.requests[0]["path"] == "/v1/nodes"
+    assert extender.requests[0]["path"] == "/v1/nodes?slices=false"
 
 
 async def test_a_hundred_forms_are_one_request() -> None:
@@ -141,14 +142,14 @@ async def test_it_says_once_that_it_is_away_and_once_that_it_is_back(
 def test_cards_of_a_broken_node_are_not_offered() -> None:
     body = answer(n1=[card(T4)], n2=[card(T4)])
     body["nodes"][0]["problem"] = "the annotation cannot be read"
-    assert read_snapshot(body).capacity.room(GIB_3).free == 5
+    assert read_snapshot(json.dumps(body).encode()).capacity.room(GIB_3).free == 5
 
 
 def test_the_full_product_name_is_preferred() -> None:
     body = answer(n1=[card(("T4", 15360), product="Tesla T4")])
-    assert read_snapshot(body).capacity.room(GIB_3).free == 5
+    assert read_snapshot(json.dumps(body).encode()).capacity.room(GIB_3).free == 5
 
 
 def test_who_waits_is_counted() -> None:
-    assert read_snapshot({**answer(), "waiting": [{}, {}]}).waiting == 2
-    assert read_snapshot({**answer(), "waiting": None}).waiting == 0
+    assert read_snapshot(json.dumps({**answer(), "waiting": [{}, {}]}).encode()).waiting == 2
+    assert read_snapshot(json.dumps({**answer(), "waiting": None}).encode()).waiting == 0
