@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from device_plugin.enforcement.docket import Docket
 from device_plugin.enforcement.enforcer import Enforcer
 from device_plugin.enforcement.limiter import Limiter, NoLimiter
 from device_plugin.enforcement.looker import Looker, Sampling
@@ -97,6 +98,7 @@ class Enforcing:
             book,
             boards,
             limiter,
+            docket=Docket(folder) if folder else None,
         )
         self._gate = StartGate(self.enforcer, self.slices, self.cards, limiter, boards)
         self._server: UsageServer | None = None
@@ -163,6 +165,7 @@ class Enforcing:
                 self.cards,
                 lambda: self.teller.counts,
                 lambda: (enforcer.looks, enforcer.failed_looks),
+                dcgm=self._settings.dcgm_metrics,
             )
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from device_plugin.enforcement.accounts import biggest
 from device_plugin.enforcement.cgroup import Owner
+from device_plugin.enforcement.docket import Docket
 from device_plugin.enforcement.judgement import CardState, PodTerms, judge
 from device_plugin.enforcement.limiter import Limiter, NoLimiter
 from device_plugin.enforcement.looker import Look, Looker
@@ -55,6 +56,7 @@ class Enforcer:
         limiter: Limiter | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        docket: Docket | None = None,
     ) -> None:
         self._settings, self._slices, self._cards = settings, slices, cards
         self._looker, self._teller, self._boards = looker, teller, boards
@@ -70,7 +72,8 @@ class Enforcer:
         )
         self.book = book
         self.states: dict[str, CardState] = {}
-        self.cases: dict[tuple[str, str], Case] = {}
+        self._docket = docket
+        self.cases: dict[tuple[str, str], Case] = docket.load() if docket else {}
         self.problem = "the cards have not been looked at yet"
         self.looks = self.failed_looks = 0
         self._damped: dict[str, Damped] = {}
@@ -155,6 +158,8 @@ class Enforcer:
         self._measure(look, slices, wall)
         self._say("; ".join(problems))
         await self._watch(states, slices, terms, cards, now, wall)
+        if self._docket is not None:
+            self._docket.keep(self.cases)
         self._last_look = now
         self._show(slices, cards, wall)
         looked, self.looked = self.looked, asyncio.Event()
@@ -240,6 +245,7 @@ class Enforcer:
         for card, state in self.states.items():
             self.book.read(card, state.account, wall)
             if card in look.activity:
+                self.book.busy[card] = look.activity[card].card_percent
                 self.book.activity(card, state.account, look.activity[card], wall)
 
     def _forget(self, slices: Mapping[str, Slice]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traitlets import Enum, Float, Integer, TraitError, Unicode
+from traitlets import Bool, Enum, Float, Integer, TraitError, Unicode
 from traitlets.config import Configurable
 
 from device_plugin.enforcement.rules import Level, Reach, Rules, bounds_of
@@ -113,6 +113,13 @@ class Enforcement(Configurable):
         "",
         help="""Where the usage API is served over HTTPS: ADDRESS:PORT, for example '0.0.0.0:9410'.
         Empty: not at all. Callers present a Kubernetes token that may get /v1/usage.""",
+    ).tag(config=True)
+
+    dcgm_metrics = Bool(
+        False,
+        help="""Whether /metrics has the cards' memory and utilisation under the DCGM exporter's own
+        names too (DCGM_FI_DEV_FB_USED, _FB_FREE, _GPU_UTIL), for boards that expect those. Not where
+        that exporter runs itself: everything would be there twice.""",
     ).tag(config=True)
 
     tls_cert = Unicode(

@@ -59,6 +59,8 @@ class UsageBook:
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
+        # Per cent of the time in which something computed on a card, as last asked for.
+        self.busy: dict[str, int] = {}
 
     def open(self, uid: str, card: str, now: float) -> Entry:
         """The entry of a slice; a new one begins now."""

@@ -37,6 +37,15 @@ _CARD_GAUGES: dict[str, tuple[str, Callable[[CardUse], float | None]]] = {
         lambda c: None if c.sm_percent is None else c.sm_percent / 100,
     ),
 }
+# As the DCGM exporter itself names them, in its units, for boards that cannot be changed.
+_DCGM_GAUGES: dict[str, tuple[str, Callable[[CardUse], float | None]]] = {
+    "DCGM_FI_DEV_FB_USED": ("Framebuffer memory used (in MiB).", lambda c: c.used_mib),
+    "DCGM_FI_DEV_FB_FREE": (
+        "Framebuffer memory free (in MiB).",
+        lambda c: max(0, c.total_mib - c.used_mib),
+    ),
+    "DCGM_FI_DEV_GPU_UTIL": ("GPU utilization (in %).", lambda c: c.sm_percent),
+}
 _SLICE_GAUGES: dict[str, tuple[str, Callable[[SliceUse], float | None]]] = {
     "gpushare_slice_memory_bytes": (
         "Memory of the card that the pod was given",
@@ -110,14 +119,16 @@ class UsageCollector(Collector):
         cards: Callable[[], Mapping[str, Card]],
         counts: Callable[[], Mapping[str, int]],
         looks: Callable[[], tuple[int, int]],
+        dcgm: bool = False,
     ) -> None:
+        self._card_gauges = _CARD_GAUGES | (_DCGM_GAUGES if dcgm else {})
         self._usage, self._cards, self._counts, self._looks = usage, cards, counts, looks
 
     def collect(self) -> Iterable[Metric]:
         usage, cards = self._usage(), self._cards()
         labels = {uuid: _card_labels(card, usage.node) for uuid, card in cards.items()}
         slices = [s for s in usage.slices if s.card in labels]
-        for name, (text, of_card) in _CARD_GAUGES.items():
+        for name, (text, of_card) in self._card_gauges.items():
             gauge = GaugeMetricFamily(name, text, labels=_CARD)
             for card in usage.cards:
                 _add(gauge, labels[card.uuid], of_card(card))

@@ -29,7 +29,9 @@ def node_usage(
         node=node,
         time=round(now, 1),
         level=level,
-        cards=tuple(_card(uuid, enforcer.states.get(uuid)) for uuid in cards),
+        cards=tuple(
+            _card(uuid, enforcer.states.get(uuid), enforcer.book.busy.get(uuid)) for uuid in cards
+        ),
         slices=tuple(
             _slice(enforcer, its, card)
             for its in slices.values()
@@ -58,7 +60,7 @@ def board(enforcer: Enforcer, its: Slice, cards: Mapping[str, Card]) -> dict[str
     }
 
 
-def _card(uuid: str, state: CardState | None) -> CardUse:
+def _card(uuid: str, state: CardState | None, busy: int | None) -> CardUse:
     if state is None:
         return CardUse(uuid, problem="it could not be looked at")
     sample, book = state.sample, state.account
@@ -69,9 +71,7 @@ def _card(uuid: str, state: CardState | None) -> CardUse:
         problem = (
             "it is in use, and the driver names no process: hostPID must be true for the plugin"
         )
-    return CardUse(
-        uuid, sample.total, sample.used, sample.reserved, book.stray_mib, problem=problem
-    )
+    return CardUse(uuid, sample.total, sample.used, sample.reserved, book.stray_mib, busy, problem)
 
 
 # More than any idle driver holds besides what it reports as reserved.

@@ -55,6 +55,37 @@ async def test_the_event_says_what_to_do() -> None:
     )
 
 
+async def test_a_restart_of_the_plugin_is_no_fresh_grace(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.add(pod_slice(1, 1024))
+    world.run(11, 9000)
+    await world.pass_time(4)
+    assert world.signals == []
+    again = World(tmp_path)
+    again.now = world.now + 30  # its restart took a while, which is nobody's fault
+    again.add(pod_slice(1, 1024))
+    again.run(11, 9000)
+    again.stubborn.add(11)
+    await again.pass_time(2)
+    assert again.signals == [(11, False)]
+    # It was asked to end before another restart: what follows is the end, no second question.
+    last = World(tmp_path)
+    last.now = again.now
+    last.add(pod_slice(1, 1024))
+    last.run(11, 9000)
+    await last.pass_time(3)
+    assert last.signals == [(11, True)]
+
+
+async def test_what_the_card_itself_does_is_measured() -> None:
+    world = World()
+    world.add(pod_slice(1))
+    world.run(11, 100)
+    world.active, world.card_percent = {11: 20}, 80
+    await world.pass_time(6)
+    assert world.enforcer.book.busy == {CARD: 80}
+
+
 async def test_a_stubborn_process_is_killed() -> None:
     world = World()
     world.add(pod_slice(1, 1024))

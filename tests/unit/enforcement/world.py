@@ -9,6 +9,7 @@ from typing import Any
 
 from device_plugin.enforcement.accounts import ProcessInfo
 from device_plugin.enforcement.cgroup import Owner
+from device_plugin.enforcement.docket import Docket
 from device_plugin.enforcement.enforcer import Enforcer
 from device_plugin.enforcement.limiter import Limiter, NoLimiter
 from device_plugin.enforcement.looker import Look
@@ -112,6 +113,7 @@ class World:
             limiter,
             lambda: self.now,
             lambda: self.wall,
+            Docket(tmp_path) if tmp_path else None,
         )
         self.gate = StartGate(
             self.enforcer,

@@ -13,12 +13,12 @@ from ..enforcement.making import CARD
 LABELS = f'UUID="{CARD}",Hostname="node-1",device="nvidia3",gpu="0",modelName="NVIDIA A10",'
 
 
-def text(usage: NodeUsage) -> str:
+def text(usage: NodeUsage, dcgm: bool = False) -> str:
     registry = CollectorRegistry()
     cards = {CARD: Card(CARD, 0, 3, "NVIDIA A10", 23028)}
     registry.register(
         UsageCollector(
-            lambda: usage, lambda: cards, lambda: {"GPUMemoryExceeded": 2}, lambda: (9, 1)
+            lambda: usage, lambda: cards, lambda: {"GPUMemoryExceeded": 2}, lambda: (9, 1), dcgm
         )
     )
     return generate_latest(registry).decode()
@@ -80,3 +80,14 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_a_slice_on_a_card_that_is_gone_breaks_nothing() -> None:
     elsewhere = SliceUse("jupyter", "a", "uid", "GPU-gone", 1, 1)
     assert 'pod="a"' not in text(NodeUsage("node-1", 0.0, "watchdog", (), (elsewhere,)))
+
+
+def test_a_cards_utilisation_and_dcgms_own_names_where_they_are_wanted() -> None:
+    busy = NodeUsage("node-1", 1.8e9, "watchdog", (CardUse(CARD, 23028, 3000, 495, sm_percent=37),))
+    assert sample(text(busy), "gpushare_card_sm_utilization_ratio")[1] == 0.37
+    assert "DCGM_" not in text(busy)
+    page = text(busy, dcgm=True)
+    labels, value = sample(page, "DCGM_FI_DEV_GPU_UTIL")
+    assert (labels["UUID"], value) == (CARD, 37)
+    assert sample(page, "DCGM_FI_DEV_FB_USED")[1] == 3000
+    assert sample(page, "DCGM_FI_DEV_FB_FREE")[1] == 20028
