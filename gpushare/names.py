@@ -130,9 +130,19 @@ class Names:
         return f"{self.prefix}/cordon"
 
     @property
+    def ended(self) -> str:
+        """On a Job or Deployment: why the culler ended it, as JSON."""
+        return f"{self.prefix}/ended"
+
+    @property
     def node_problem(self) -> str:
         """On a node: why its device plugin cannot share its cards. Absent where it can."""
         return f"{self.prefix}/problem"
+
+    @property
+    def feature_labels(self) -> str:
+        """On a node: which of gpu-feature-discovery's labels its device plugin wrote in its place."""
+        return f"{self.prefix}/feature-labels"
 
     @property
     def shared(self) -> str:

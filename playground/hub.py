@@ -30,6 +30,7 @@ from playground.readiness import Http
 
 HUB, PROXY = "jupyterhub", "http-proxy"
 PORT, HUB_PORT, PROXY_API_PORT = 8000, 8081, 8001
+_CULLER_PORT = 10102  # on the machine's loopback, so each playground's slot is added
 PASSWORD = "gpushare"  # noqa: S105 - of demo users, on an address that only this machine reaches
 IMAGE = "localhost/gpushare/singleuser:dev"
 _CONFIG = Path(__file__).with_name("hub_config.py")
@@ -49,7 +50,8 @@ class Hub:
     """The Hub of one playground.
 
     ``catalogue`` is '' for the one that comes with gpushare; ``spawner`` are further settings of
-    ``c.GPUShareSpawner``.
+    ``c.GPUShareSpawner``. ``culler`` are settings of ``c.GPUShareCuller``; with None, no culler
+    runs. ``environment`` is the Hub's beside its own.
     """
 
     def __init__(
@@ -59,12 +61,16 @@ class Hub:
         catalogue: str = "",
         admins: Sequence[str] = ("admin",),
         spawner: Mapping[str, object] | None = None,
+        culler: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster = cluster
         self.say = say
         self.catalogue = catalogue
         self.admins = tuple(admins)
         self.spawner = dict(spawner or {})
+        self.culler = None if culler is None else dict(culler)
+        self.environment = dict(environment or {})
         self.folder = cluster.folders.root / "hub"
 
     @property
@@ -145,6 +151,7 @@ class Hub:
                 name=HUB,
                 command=(sys.executable, "-m", "jupyterhub", "-f", str(_CONFIG)),
                 environment={
+                    **self.environment,
                     "GPUSHARE_HUB_SETTINGS": str(self._settings),
                     "KUBECONFIG": str(kubeconfig),
                 },
@@ -184,6 +191,9 @@ class Hub:
             "password": PASSWORD,
             "admins": self.admins,
             "spawner": self.spawner,
+            "culler": self.culler,
+            "culler_port": _CULLER_PORT + plan.slot,
+            "environment": self.environment,
             "namespace": NAMESPACE,
             "image": IMAGE,
             "catalogue": self.catalogue,

@@ -66,3 +66,9 @@ c.GPUShareSpawner.extender_server_name = given["extender_server_name"]
 c.GPUShareSpawner.extender_token_file = f"{given['folder']}/token"
 for name, value in given["spawner"].items():
     c.GPUShareSpawner[name] = value
+
+if given["culler"] is not None:
+    from hub_integration.config import configure_culler
+
+    c.GPUShareCuller.database = f"sqlite:///{given['folder']}/culler.sqlite"
+    configure_culler(c, port=given["culler_port"], **given["culler"])

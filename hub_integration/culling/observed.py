@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gpushare.cards import HEALTHY
+from gpushare.cards import HEALTHY, Card
 from gpushare.names import Names
 from gpushare.pods import annotation, is_finished, node_name, pod_ref
 from gpushare.usage import NodeUsage, SliceUse
@@ -154,12 +154,16 @@ class CardView:
     node: str
     uuid: str
     model: str
-    models: frozenset[str]
+    product: str
     memory_mib: int
     free_mib: int
     free_percent: int
     usable: bool
     slices: tuple[Held, ...] = ()
+
+    def is_model(self, wanted: str) -> bool:
+        """As the scheduler compares them: 'A10' is an 'NVIDIA A10' but no 'NVIDIA A100'."""
+        return Card(self.uuid, 0, 0, self.product, self.memory_mib).is_model(wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ def _card(node: Mapping[str, Any], card: Mapping[str, Any]) -> CardView:
         node=str(node["name"]),
         uuid=str(card["uuid"]),
         model=model,
-        models=frozenset({model.casefold(), str(card["model"]).casefold()}),
+        product=str(card.get("product") or card["model"]),
         memory_mib=int(card["memory_mib"]),
         free_mib=int(card["free_mib"]),
         free_percent=int(card["free_percent"]),

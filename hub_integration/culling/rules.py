@@ -15,7 +15,7 @@ from typing import Any
 
 from hub_integration.culling.policy import IdlePolicy
 from profiles.catalogue import Catalogue, GroupTimes, Settings
-from profiles.choice import CUSTOM_NAME
+from profiles.choice import CUSTOM, CUSTOM_NAME, PROFILE, SLICE
 
 DEFAULT_HOLD = 30  # minutes
 _TIMES = tuple(GroupTimes.model_fields)
@@ -126,3 +126,27 @@ def policy_object(policy: IdlePolicy) -> dict[str, Any]:
         "guaranteed_seconds": seconds(policy.guaranteed),
         "max_age_seconds": seconds(policy.max_age),
     }
+
+
+def choice_title(catalogue: Catalogue, key: str) -> str:
+    """The choice's name for people; '' for one that is not in the catalogue."""
+    name, _, part = key.partition("/")
+    profile = catalogue.profile(name)
+    if profile is None:
+        return ""
+    if not part:
+        return profile.title
+    found = next((one.title for one in profile.slices if one.name == part), "")
+    if not found and part == CUSTOM_NAME and profile.custom:
+        found = profile.custom.title
+    return f"{found} on {profile.title}" if found else ""
+
+
+def choice_of_options(options: Mapping[str, Any]) -> str:
+    """The choice that user options name, where the pod does not say."""
+    profile, part = options.get(PROFILE), options.get(SLICE)
+    if options.get(CUSTOM):
+        part = CUSTOM_NAME
+    if not isinstance(profile, str):
+        return ""
+    return f"{profile}/{part}" if isinstance(part, str) and part else profile

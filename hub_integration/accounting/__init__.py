@@ -1,0 +1,1 @@
+"""GPU-GiB-hours: what was given, what of it was used, and what lay idle."""
