@@ -23,8 +23,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from traitlets.config.loader import LazyConfigValue
+
 from gpushare.names import Names
 from gpushare.units import Unit
+from hub_integration.culling.wiring import configure_culler as configure_culler
 from hub_integration.settings import GPUShareSettings
 from profiles.reader import load
 
@@ -82,29 +85,27 @@ def add_pages(c: Any) -> None:
     from hub_integration.handlers import HANDLERS
 
     c.GPUShareSpawner.live_pages = True
-    c.JupyterHub.extra_handlers = [*_listed(c, "extra_handlers"), *HANDLERS]
-    c.JupyterHub.template_paths = [*_listed(c, "template_paths"), str(PAGES)]
+    _add(c, "extra_handlers", *HANDLERS)
+    _add(c, "template_paths", str(PAGES))
 
 
 def _let_in_at_the_culler(c: Any) -> None:
     """A service of the Hub's own, whose token the culler knows. Made anew at each start."""
     token = secrets.token_hex(32)
     c.GPUShareSpawner.culler_token = token
-    c.JupyterHub.services = [
-        *_listed(c, "services"),
-        {"name": _SERVICE, "api_token": token, "display": False},
-    ]
-    c.JupyterHub.load_roles = [
-        *_listed(c, "load_roles"),
-        {
-            "name": _SERVICE,
-            "scopes": [f"access:services!service={_CULLER}", "delete:servers"],
-            "services": [_SERVICE],
-        },
-    ]
+    _add(c, "services", {"name": _SERVICE, "api_token": token, "display": False})
+    role = {
+        "name": _SERVICE,
+        "scopes": [f"access:services!service={_CULLER}", "delete:servers"],
+        "services": [_SERVICE],
+    }
+    _add(c, "load_roles", role)
 
 
-def _listed(c: Any, name: str) -> list[Any]:
-    """What the configuration has there already."""
-    value = c.JupyterHub.get(name, [])
-    return list(value) if isinstance(value, list | tuple) else []
+def _add(c: Any, name: str, *items: Any) -> None:
+    """To what the configuration has there already, set or appended."""
+    section = c.JupyterHub
+    if name not in section or isinstance(section[name], LazyConfigValue):
+        section[name].extend(list(items))
+    else:
+        section[name] = [*section[name], *items]
