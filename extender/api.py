@@ -145,6 +145,10 @@ class KubeApi:
     def _url(self, path: str, query: Mapping[str, str]) -> str:
         return f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
 
+    async def credentials(self) -> dict[str, str]:
+        """Headers that show who we are, for those who ask the API about us."""
+        return {k: v for k, v in (await self._headers({})).items() if v}
+
     async def _headers(self, headers: dict[str, str]) -> dict[str, str]:
         token = await self._settings.get_api_key_with_prefix("BearerToken")
         return {**headers, "Authorization": token} if token else headers

@@ -1,8 +1,11 @@
 """Who may read the state API: whoever Kubernetes says may get its path.
 
 The caller's bearer token is checked by a TokenReview, and the path by a SubjectAccessReview of the
-non-resource URL. The API server's service proxy strips the Authorization header, so the token may
-come in X-Gpushare-Authorization as well. Answers are kept for seconds, by the hash of the token.
+non-resource URL. A client certificate is the alternative, where the extender is given the authority
+that signs them: its common name is the user and its organisations are the groups, as for the API
+server itself, and the path is checked the same way. The API server's service proxy strips the
+Authorization header, so the token may come in X-Gpushare-Authorization as well. Answers are kept for
+seconds, by the hash of the token.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +44,16 @@ class Caller:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
+def certified(subject: Iterable[Iterable[tuple[str, str]]]) -> Caller | None:
+    """Whom the subject of a verified client certificate names (as ``ssl`` writes it)."""
+    parts = [pair for group in subject for pair in group]
+    names = [value for key, value in parts if key == "commonName"]
+    if not names or not names[0]:
+        return None
+    groups = tuple(value for key, value in parts if key == "organizationName")
+    return Caller(names[0], groups=(*groups, "system:authenticated"))
+
+
 class Gate:
     """Answers who a token is and whether it may get a path."""
 
@@ -50,10 +63,18 @@ class Gate:
         self._kept: OrderedDict[tuple[bytes, str], tuple[float, Caller | Refused]] = OrderedDict()
         self._asking: dict[tuple[bytes, str], asyncio.Task[Caller]] = {}
 
-    async def admit(self, headers: Mapping[str, str], path: str) -> Caller:
-        """The caller, if it may get ``path``. Raises Refused."""
+    async def admit(
+        self, headers: Mapping[str, str], path: str, certificate: Caller | None = None
+    ) -> Caller:
+        """The caller, if it may get ``path``. A token goes before a certificate. Raises Refused."""
         token = _token(headers)
-        key = (hashlib.sha256(token.encode()).digest(), path)
+        if not token and certificate is None:
+            raise Refused(
+                401,
+                "a Kubernetes bearer token is needed, in Authorization or X-Gpushare-Authorization",
+            )
+        known = token or repr(certificate)
+        key = (hashlib.sha256(known.encode()).digest(), path)
         kept = self._kept.get(key)
         if kept is not None and kept[0] > self.clock.now():
             if isinstance(kept[1], Refused):
@@ -62,7 +83,7 @@ class Gate:
         task = self._asking.get(key)
         if task is None:
             # Many requests with one token ask the API once.
-            task = self._asking[key] = asyncio.create_task(self._ask(token, path))
+            task = self._asking[key] = asyncio.create_task(self._ask(token, certificate, path))
             task.add_done_callback(lambda _done: self._asking.pop(key, None))
         try:
             caller: Caller | Refused = await asyncio.shield(task)
@@ -77,9 +98,10 @@ class Gate:
             raise caller
         return caller
 
-    async def _ask(self, token: str, path: str) -> Caller:
+    async def _ask(self, token: str, certificate: Caller | None, path: str) -> Caller:
         try:
-            caller = await self._who(token)
+            caller = await self._who(token) if token else certificate
+            assert caller is not None
             await self._may(caller, path)
         except (ApiError, NoAnswer) as error:
             raise Refused(503, f"Kubernetes cannot check the token now: {error}") from None
@@ -138,5 +160,4 @@ def _token(headers: Mapping[str, str]) -> str:
             if len(token) > _MOST_TOKEN:
                 raise Refused(401, "the token is too long to be one")
             return token
-    raise Refused(401, "a Kubernetes bearer token is needed, in Authorization or "
-                       "X-Gpushare-Authorization")  # fmt: skip
+    return ""

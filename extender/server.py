@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from extender.auth import certified
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +63,14 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Files of a server certificate. They may be replaced while we run."""
+    """Files of a server certificate. They may be replaced while we run.
+
+    ``client_ca``: callers may show a certificate of these authorities instead of a token.
+    """
 
     cert: str
     key: str
+    client_ca: str = ""
 
     def load(self, context: ssl.SSLContext) -> None:
         """Raises CannotListen."""
@@ -73,10 +80,29 @@ class Certificate:
             raise CannotListen(
                 f"Extender.tls_cert={self.cert!r}, Extender.tls_key={self.key!r}: {error}"
             ) from None
+        if not self.client_ca:
+            return
+        try:
+            context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise CannotListen(f"Extender.client_ca={self.client_ca!r}: {error}") from None
+        context.verify_mode = ssl.CERT_OPTIONAL
 
-    def age(self) -> tuple[int, int]:
+    def age(self) -> tuple[int, ...]:
         """Changes when the files do."""
-        return os.stat(self.cert).st_mtime_ns, os.stat(self.key).st_mtime_ns
+        files = [self.cert, self.key, *([self.client_ca] if self.client_ca else [])]
+        return tuple(os.stat(name).st_mtime_ns for name in files)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP that tells the application whom a verified client certificate names."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        tls = self.transport.get_extra_info("ssl_object")
+        shown = tls.getpeercert() if tls is not None else None
+        if shown:
+            self.scope["client_certificate"] = certified(shown.get("subject", ()))  # type: ignore[typeddict-unknown-key]
 
 
 class Server(uvicorn.Server):
@@ -88,7 +114,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -227,10 +227,11 @@ class Waiting:
             if now < start or now >= over:
                 self._until = min(self._until, start) if now < start else self._until
                 return False
-        if now >= over:
+        if now > over:
             waiter.passed = now
             over = now + _REST
-        self._until = min(self._until, over)
+        # Just behind that moment, so that it is over when it is looked at again.
+        self._until = min(self._until, over + 0.001)
         return not waiter.passed
 
     # -- waking ----------------------------------------------------------------------------------
@@ -315,13 +316,18 @@ class Waiting:
             self._enter(fact)
             for tell in self.on_change:
                 tell("waiting", waiter)
+        elif waiter.request != fact.request and fact.request:
+            # Annotations may be changed while it waits.
+            waiter.request = fact.request
+            self._edited()
         return waiter
 
     def _left(self, uid: str, bound: PodFact | None) -> None:
         """It waits no more. A bound pod still counts among its owner's."""
         waiter = self.pods.pop(uid, None)
-        for tell in self.on_change if waiter else ():
-            tell("unwaiting", waiter)
+        if waiter is not None:
+            for tell in self.on_change:
+                tell("unwaiting", waiter)
         if uid in self._refused:
             del self._refused[uid]
             self._edited()

@@ -8,6 +8,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import aiohttp
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,6 +18,9 @@ from fastapi import FastAPI
 
 from extender import server as server_module
 from extender.server import Address, CannotListen, Certificate, Server
+from tests.unit.extender.api_double import ApiDouble
+from tests.unit.extender.authority import Authority
+from tests.unit.extender.conftest import running
 
 
 def write_certificate(folder: Path, serial: int) -> Certificate:
@@ -86,3 +90,33 @@ def test_a_certificate_that_is_none_names_the_settings(tmp_path: Path):
     with pytest.raises(CannotListen, match=r"Extender\.tls_cert=.*Extender\.tls_key="):
         Server(FastAPI(), sock, Certificate(str(tmp_path / "no.crt"), str(tmp_path / "no.key")))
     sock.close()
+
+
+async def test_a_client_certificate_does_instead_of_a_token(tmp_path: Path):
+    api = ApiDouble()
+    api.allowed = {("ann", "/v1/nodes")}
+    authority = Authority(tmp_path)
+    paths = authority.issue("server", hosts=["127.0.0.1"])
+    async with running(api) as extender:
+        sock = Address("127.0.0.1", 0).listen("test")
+        sock.listen()
+        certificate = Certificate(*paths, client_ca=str(authority.file))
+        server = Server(extender.service.state_app, sock, certificate)
+        task = asyncio.create_task(server.run_until_stopped())
+        address = f"https://127.0.0.1:{sock.getsockname()[1]}"
+        stranger = Authority(tmp_path, "stranger")
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        foreign = ssl.create_default_context(cafile=str(authority.file))
+        foreign.load_cert_chain(*stranger.issue("ann-too"))
+        async with aiohttp.ClientSession() as session:
+            for context, status in (
+                (authority.client("ann", ["staff"]), 200),
+                (authority.client("bob"), 403),
+                (trusting, 401),
+            ):
+                async with session.get(f"{address}/v1/nodes", ssl=context) as answer:
+                    assert answer.status == status, await answer.text()
+            with pytest.raises(aiohttp.ClientError):
+                await session.get(f"{address}/v1/nodes", ssl=foreign)
+        server.stop()
+        await task
