@@ -29,6 +29,7 @@ from device_plugin.enforcement.settings import Enforcement
 from device_plugin.enforcement.slices import Slice
 from device_plugin.enforcement.start_gate import StartGate
 from device_plugin.enforcement.teller import Teller
+from device_plugin.enforcement.time_slices import TimeSlices
 from device_plugin.kube import Kube
 from device_plugin.usage.access import Access
 from device_plugin.usage.book import UsageBook
@@ -69,6 +70,7 @@ class Enforcing:
         capability: Callable[[str], str] = lambda card: "",
         blame: Callable[[str, str], None] = lambda card, problem: None,
         sampling: Sampling | None = None,
+        driver_root: str = "/",
     ) -> None:
         self._settings, self._node = settings, node
         self._started, self._pods, self._cards = started, pods, cards
@@ -79,13 +81,14 @@ class Enforcing:
         boards = NoticeBoards(folder / "boards") if folder else None
         self._outbox = Outbox(kube, node, names)
         self.teller = Teller(self._outbox, boards)
+        self.turns = TimeSlices(settings.time_slice, self.cards, settings.nvidia_smi, driver_root)
         self._mps: MpsKeeper | None = None
         limiter: Limiter
         if settings.level == Level.MPS.value:
             limiter = self._mps = self._mps_keeper(capability, blame)
         else:
             advice = settings.level == Level.ADVISORY.value
-            limiter = NoLimiter("advice" if advice else "watchdog")
+            limiter = NoLimiter("advice" if advice else "watchdog", self.turns.compute)
         self._limiter = limiter
         self.enforcer = Enforcer(
             settings,
@@ -154,7 +157,12 @@ class Enforcing:
     def problems(self) -> list[str]:
         """What keeps slices from being held or measured, one line each."""
         server = self._server.problem if self._server else ""
-        return [*self.enforcer.problems(), *([f"usage API: {server}"] if server else [])]
+        turns = self.turns.problem
+        return [
+            *self.enforcer.problems(),
+            *([turns] if turns else []),
+            *([f"usage API: {server}"] if server else []),
+        ]
 
     def register(self, registry: CollectorRegistry) -> None:
         """Add the metrics of usage and enforcement."""
@@ -179,6 +187,8 @@ class Enforcing:
             parts["usage server"] = self._server.run()
         if self._mps is not None:
             parts["mps"] = self._mps.run()
+        elif self._settings.time_slice:
+            parts["turns"] = self.turns.run()
         if self._shelf is not None:
             self._shelf.load()
             parts["usage shelf"] = self._keep(self._shelf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from device_plugin.enforcement.slices import Slice
@@ -40,8 +40,10 @@ class Limiter(Protocol):
 class NoLimiter:
     """Nothing limits processes; the watchdog is all there is."""
 
-    def __init__(self, memory: str = "watchdog", compute: str = "best-effort") -> None:
-        self._words = (memory, compute)
+    def __init__(
+        self, memory: str = "watchdog", compute: Callable[[str], str] = lambda card: "best-effort"
+    ) -> None:
+        self._memory, self._compute = memory, compute
 
     async def before_start(self, its: Slice, placed: ContainerPlacement) -> dict[str, Any]:
         return {}
@@ -53,12 +55,11 @@ class NoLimiter:
         return ()
 
     def held_by(self, its: Slice, card: str) -> tuple[str, str]:
-        memory, compute = self._words
         # A card that nobody else is on needs no arbiter.
-        return memory, "whole-card" if its.percent(card) == 100 else compute
+        return self._memory, "whole-card" if its.percent(card) == 100 else self._compute(card)
 
     def in_force(self, card: str) -> tuple[str, str]:
-        return self._words
+        return self._memory, self._compute(card)
 
     def problems(self) -> list[str]:
         return []

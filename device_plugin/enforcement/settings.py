@@ -6,6 +6,7 @@ from traitlets import Bool, Enum, Float, Integer, TraitError, Unicode
 from traitlets.config import Configurable
 
 from device_plugin.enforcement.rules import Level, Reach, Rules, bounds_of
+from device_plugin.enforcement.time_slices import LENGTHS
 
 _DEFAULTS = Rules()
 
@@ -128,6 +129,20 @@ class Enforcement(Configurable):
     ).tag(config=True)
 
     tls_key = Unicode("/etc/gpushare/tls/tls.key", help="""The key of tls_cert.""").tag(config=True)
+
+    time_slice = Enum(
+        ["", *LENGTHS],
+        "",
+        help="""How long a program on a shared card computes before it is another one's turn, where
+        there is no MPS: 'default', 'short', 'medium' or 'long' (nvidia-smi compute-policy). Short turns
+        are fairer to small kernels and cost throughput. Nobody is held to a percentage by it. Empty:
+        as it is. Setting it needs root on the cards: devicePlugin.access 'privileged' in the chart.""",
+    ).tag(config=True)
+
+    nvidia_smi = Unicode(
+        "",
+        help="""nvidia-smi, for time_slice. Empty: the one in $PATH, else in the driver root.""",
+    ).tag(config=True)
 
     mps_users = Enum(
         ["auto", "one", "many"],

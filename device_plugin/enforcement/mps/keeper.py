@@ -16,7 +16,7 @@ from device_plugin.enforcement.mps.daemon import CardDaemon, Users
 from device_plugin.enforcement.mps.host import Host, HostError
 from device_plugin.enforcement.mps.layout import client_edits
 from device_plugin.enforcement.mps.logs import Fault, LogEvent, LogReader, ServerEnded, ServerFailed
-from device_plugin.enforcement.mps.tail import Tail
+from device_plugin.enforcement.mps.tail import Tail, rotate
 from device_plugin.enforcement.slices import Slice
 from device_plugin.refusal import Code, Refused
 from gpushare.placement import ContainerPlacement
@@ -258,6 +258,11 @@ class MpsKeeper:
 
     def _read_logs(self, kept: _Kept) -> list[LogEvent]:
         lines = [line for tail in kept.tails for line in tail.lines()]
+        for tail in kept.tails:
+            if rotate(tail.path):
+                log.info(
+                    "%s was long and is begun anew; what was in it is in %s.1", *[tail.path] * 2
+                )
         return kept.reader.read(lines) if lines else kept.reader.settle()
 
     def _heard(self, kept: _Kept, event: LogEvent, sharing: Mapping[str, Slice]) -> None:

@@ -18,7 +18,7 @@ from device_plugin.enforcement.mps.plan import (
     shares_card,
     slice_refusal,
 )
-from device_plugin.enforcement.mps.tail import Tail
+from device_plugin.enforcement.mps.tail import Tail, rotate
 
 from .making import CARD, OTHER_CARD, pod_slice, uid
 
@@ -155,6 +155,25 @@ def test_any_log_can_be_read(lines: list[str]) -> None:
     reader = LogReader()
     reader.read(lines)
     reader.settle()
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_a_long_log_is_cut_and_no_line_of_it_is_lost(tmp_path, appends: bool) -> None:
+    path = tmp_path / "server.log"
+    with path.open("a" if appends else "w") as daemon:
+        tail = Tail(path)
+        seen = []
+        for round_ in range(5):
+            daemon.write(f"{round_} " + "x" * 5000 + "\n")
+            daemon.flush()
+            seen += [line.split()[0] for line in tail.lines()]
+            rotate(path, most=8192)
+            if round_ % 2:
+                seen += [line.split()[0] for line in tail.lines()]
+    assert seen == ["0", "1", "2", "3", "4"]
+    assert path.stat().st_blocks * 512 <= 8192 + 4096
+    assert (tmp_path / "server.log.1").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["server.log", "server.log.1"]
 
 
 def test_the_tail_of_a_file(tmp_path) -> None:
