@@ -167,9 +167,11 @@ class Month:
         self.outcome.served += 1
         self.outcome.waits.append(0.0)
         self._settle(running)
+        self._working(running, -1)
         running.notebook = [span for span in running.notebook if span[0] <= self.now]
         running.gpu = [span for span in running.gpu if span[0] <= self.now]
         running.plan(visit, self.now, stretches)
+        self._working(running, +1)
         self._at(running.leaves, "leaves", (running, running.leaves))
 
     def _gives_up(self, wish: Wish) -> None:
