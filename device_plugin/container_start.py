@@ -182,9 +182,9 @@ class ContainerStart:
         return by_name[chosen.name]
 
     def _is_inert(self, resource: str, candidate: _Candidate) -> bool:
-        # A container with both resources gets everything with the one, nothing with the other.
-        names = self._node().names
-        return resource == names.gpu_percent and names.gpu_mem in candidate.holder.ids
+        # A container with several resources gets everything with the first, nothing with the others.
+        first = next(r for r in self._node().names.all_resources if r in candidate.holder.ids)
+        return resource != first
 
     def _verify(self, candidate: _Candidate) -> Verified:
         node, holder, pod = self._node(), candidate.holder, candidate.pod

@@ -8,6 +8,7 @@ uid, and is the kubelet's own business. Each can stand in for the other, togethe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -73,6 +74,21 @@ def claims(
     ]
     wanted = set(cards)
     return {uuid: resource for uuid, resource in offered if uuid in wanted}
+
+
+_OURS = re.compile(r"[mp]\d+")
+
+
+def offered_by_others(devices: Iterable[_Devices], resources: Collection[str]) -> frozenset[str]:
+    """Which of ``resources`` have ids, and none that is one of ours.
+
+    Pods of another system may go on holding its ids under a name that has come to us, so one of our
+    own among them says that it has.
+    """
+    found = {
+        r: [id for e in devices if e.resource_name == r for id in e.device_ids] for r in resources
+    }
+    return frozenset(r for r, ids in found.items() if ids and not any(map(_OURS.fullmatch, ids)))
 
 
 def from_checkpoint(text: str | bytes, resources: Iterable[str]) -> list[Holder]:

@@ -24,15 +24,19 @@ _HASH_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One extended resource: its full name, the letter its ids begin with, units of each card."""
+    """One extended resource: its full name, the letter its ids begin with, units of each card.
+
+    Where it counts no memory it has ``per_card`` units of each card.
+    """
 
     name: str
     letter: str
     unit: Unit | None
+    per_card: int = 100
 
     def units(self, card: Card) -> int:
         """How many units ``card`` has."""
-        return 100 if self.unit is None else self.unit.units(card.memory)
+        return self.per_card if self.unit is None else self.unit.units(card.memory)
 
     def pool(self, size: int) -> list[str]:
         """The node's ids when its cards have ``size`` units together."""
@@ -47,6 +51,16 @@ def memory_resource(names: Names, unit: Unit) -> Resource:
 def percent_resource(names: Names) -> Resource:
     """Per cent of a card."""
     return Resource(names.gpu_percent, "p", None)
+
+
+def served(names: Names, unit: Unit) -> tuple[Resource, ...]:
+    """All resources that this node serves: our two, then those of the dialects."""
+    foreign = (
+        Resource(r.name, "p" if r.unit is None else "m", r.unit, r.per_card)
+        for dialect in names.spoken
+        for r in dialect.counted
+    )
+    return (memory_resource(names, unit), percent_resource(names), *foreign)
 
 
 def slice_hash(resource: str, ids: Iterable[str]) -> str:
@@ -100,7 +114,8 @@ def true_free(
         if resource.unit is not None:
             free += resource.unit.units(left)
         else:
-            free += max(0, min(100 - percent, left * 100 // max(1, card.memory)))
+            share = max(0, min(100 - percent, left * 100 // max(1, card.memory)))
+            free += share * resource.per_card // 100
     return max(0, free - sum(len(holder.ids) for holder in held if not holder.cards))
 
 

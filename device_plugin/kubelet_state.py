@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,13 @@ from device_plugin.api.podresources_pb2 import (
     ListPodResourcesRequest,
 )
 from device_plugin.api.podresources_pb2_grpc import PodResourcesListerStub
-from device_plugin.holders import Holder, claims, from_checkpoint, from_pod_resources
+from device_plugin.holders import (
+    Holder,
+    claims,
+    from_checkpoint,
+    from_pod_resources,
+    offered_by_others,
+)
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +107,16 @@ class KubeletState:
         except grpc.aio.AioRpcError:
             return None
         return claims(answer.devices, cards, self._resources)
+
+    async def of_others(self, resources: Collection[str]) -> frozenset[str]:
+        """Which of ``resources`` another plugin offers: with ids that are none of ours."""
+        try:
+            answer = await self._stub.GetAllocatableResources(
+                AllocatableResourcesRequest(), timeout=self._timeout
+            )
+        except grpc.aio.AioRpcError:
+            return frozenset()
+        return offered_by_others(answer.devices, resources)
 
     async def see(self) -> Seen:
         """What the kubelet says, asked after this call began."""

@@ -57,13 +57,19 @@ class Offers:
         self._changed.set()
         self.ready = asyncio.Event()
         self._said = ""
+        self._withheld: frozenset[str] = frozenset()
 
     @property
     def problem(self) -> str:
         """Why the cards cannot be offered in this unit, with the fix; '' if they can."""
         cards = self._book.cards()
-        problems = (size_problem(resource, cards) for resource, _ in self._services)
+        problems = (size_problem(resource, cards) for resource, _ in self._services[:2])
         return next(filter(None, problems), "")
+
+    def withheld(self) -> frozenset[str]:
+        """The dialects' resources that are too many here to be told of; ours go on without them."""
+        cards = self._book.cards()
+        return frozenset(r.name for r, _ in self._services[2:] if size_problem(r, cards))
 
     def changed(self) -> None:
         """Cards, or who holds them, may have changed."""
@@ -89,7 +95,16 @@ class Offers:
             return
         cards = self._book.cards()
         holders = (await self._kubelet.see()).held(self._alive())
+        withheld = self.withheld()
+        if withheld != self._withheld:
+            self._withheld = withheld
+            for resource, _ in self._services:
+                if resource.name in withheld:
+                    log.error("%s; it is not offered", size_problem(resource, cards))
         for resource, service in self._services:
+            if resource.name in withheld:
+                await service.offer({})
+                continue
             held = held_ids(holders, resource.name, self._records())
             if self._truthful:
                 used = held_by_others(self._records().values(), "")

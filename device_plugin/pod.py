@@ -20,6 +20,7 @@ def essence(pod: Mapping[str, Any], names: Names) -> dict[str, Any]:
         key: value
         for key, value in _mapping(metadata.get("annotations")).items()
         if key.startswith((f"{names.prefix}/", names.visible("")))
+        or any(dialect.protects(key) for dialect in names.spoken)
     }
     return {
         "metadata": {**kept, "annotations": annotations},
@@ -30,6 +31,11 @@ def essence(pod: Mapping[str, Any], names: Names) -> dict[str, Any]:
         },
         "status": {
             "phase": status.get("phase", ""),
+            "conditions": [
+                {key: c.get(key) for key in ("type", "status", "lastTransitionTime")}
+                for c in _list(status.get("conditions"))
+                if c.get("type") == "PodScheduled"
+            ],
             **{
                 key: [_container_status(s) for s in _list(status.get(key))]
                 for key in ("initContainerStatuses", "containerStatuses")

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -57,8 +57,14 @@ class _Endpoint:
 class Registration:
     """Keeps the services registered while ``run`` runs."""
 
-    def __init__(self, folder: Path, services: Sequence[Service]) -> None:
-        self._folder, self._services = folder, services
+    def __init__(
+        self,
+        folder: Path,
+        services: Sequence[Service],
+        of_others: Callable[[], Awaitable[frozenset[str]]] | None = None,
+    ) -> None:
+        self._folder, self._all, self._of_others = folder, services, of_others
+        self.taken: frozenset[str] = frozenset()
         self._endpoints: list[_Endpoint] = []
         self._inode: tuple[int, int] | None = None
         self.registered = False
@@ -87,6 +93,11 @@ class Registration:
             self.registered = False
             await self._stop(grace=1.0)
 
+    @property
+    def _services(self) -> list[Service]:
+        """Those that we register: what another plugin offers on this node stays that one's."""
+        return [service for service in self._all if service.resource not in self.taken]
+
     def _lost(self) -> str:
         if not self._endpoints:
             return "start"
@@ -105,6 +116,7 @@ class Registration:
         if self._inode is None:
             where = self._folder / KUBELET_SOCKET
             return f"there is no {where}: does the kubelet run, and is its folder mounted?"
+        await self._leave_to_others()
         try:
             for service in self._services:
                 endpoint = _Endpoint(service, self._folder)
@@ -128,6 +140,14 @@ class Registration:
         names = ", ".join(service.resource for service in self._services)
         log.info("registered with the kubelet (%s): %s", why, names)
         return ""
+
+    async def _leave_to_others(self) -> None:
+        taken = await self._of_others() if self._of_others else frozenset()
+        for resource in taken - self.taken:
+            log.warning(
+                "%s: another device plugin offers it on this node, so this one does not", resource
+            )
+        self.taken = taken
 
     async def _announce(self) -> None:
         channel = grpc.aio.insecure_channel(

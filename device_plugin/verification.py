@@ -14,9 +14,10 @@ from typing import Any
 from device_plugin.pod import visible_field
 from device_plugin.refusal import Code, Refused
 from gpushare.cards import Card
+from gpushare.dialects.speech import adopted, told
 from gpushare.names import Names
 from gpushare.placement import ContainerPlacement, Placement, Share, decode
-from gpushare.pods import annotation, pod_ref
+from gpushare.pods import annotation, bound_at, pod_ref
 from gpushare.reasons import Refusal
 from gpushare.request import ContainerRequest, Demand, PodRequest, Role, parse_request
 from gpushare.units import Unit, human_mib
@@ -31,7 +32,8 @@ class Node:
     """The node that a container starts on. ``cards`` by uuid; ``problem`` is why there are none.
 
     ``resources``: those that we serve. ``cdi``: whether the runtime (``runtime``) heeds CDI; None
-    where that is not known.
+    where that is not known. Pods that were bound before ``adopt_before`` (seconds since the epoch) are
+    believed what another system's annotations say of their cards.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Node:
     problem: str = ""
     resources: tuple[str, ...] = ()
     cdi: bool | None = True
+    adopt_before: float = 0.0
     runtime: str = ""
 
     def __post_init__(self) -> None:
@@ -61,7 +64,7 @@ def placement_of(pod: Mapping[str, Any], node: Node) -> Placement:
     key = node.names.placement
     text = annotation(pod, key)
     if text is None:
-        raise Refused(Code.NOT_PLACED)
+        return _adopted(pod, node)
     try:
         placement = decode(text)
     except ValueError as error:
@@ -71,6 +74,21 @@ def placement_of(pod: Mapping[str, Any], node: Node) -> Placement:
     if placement.node != node.name:
         raise Refused(Code.OTHER_NODE, there=placement.node, node=node.name)
     return placement
+
+
+def _adopted(pod: Mapping[str, Any], node: Node) -> Placement:
+    """The placement of a pod that another system bound before we came. Raises Refused."""
+    if not 0 < bound_at(pod) < node.adopt_before:
+        raise Refused(Code.NOT_PLACED)
+    try:
+        request = parse_request(pod, node.names, node.unit)
+    except Refusal:
+        raise Refused(Code.NOT_PLACED) from None
+    indexes = told(node.names, pod, request)
+    found = adopted(indexes, request, pod_ref(pod).uid, node.name, node.cards)
+    if found is None:
+        raise Refused(Code.NOT_PLACED)
+    return found
 
 
 def verify(
@@ -159,6 +177,8 @@ def _check_ids(wanted: ContainerRequest, granted: Mapping[str, int], node: Node)
         names.gpu_mem: 0 if demand.mib is None else demand.mib // node.unit.mib,
         names.gpu_percent: demand.percent * (demand.cards if demand.whole else 1),
     }
+    if wanted.dialect:
+        expected = dict.fromkeys(names.all_resources, 0) | dict(wanted.devices)
     for resource, count in expected.items():
         if granted.get(resource, 0) != count:
             raise Refused(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpushare.fields import mapping, versioned_object, whole
+from gpushare.fields import mapping, printable, versioned_object, whole
 from gpushare.fields import text as text_field
 from gpushare.units import GIB, Unit
 
@@ -53,10 +53,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class NodeCards:
-    """What one node offers: its cards, and the unit its device plugin counts memory in."""
+    """What one node offers: its cards, and the unit its device plugin counts memory in.
+
+    ``also`` are the resources of other systems' dialects that it serves.
+    """
 
     cards: tuple[Card, ...]
     unit: Unit = GIB
+    also: tuple[str, ...] = ()
 
 
 def encode(node: NodeCards) -> str:
@@ -73,7 +77,10 @@ def encode(node: NodeCards) -> str:
         }
         for c in sorted(node.cards, key=lambda c: c.index)
     ]
-    return json.dumps({"v": 1, "unit": node.unit.mib, "cards": cards}, separators=(",", ":"))
+    also = {"also": list(node.also)} if node.also else {}
+    return json.dumps(
+        {"v": 1, "unit": node.unit.mib, "cards": cards, **also}, separators=(",", ":")
+    )
 
 
 def decode(text: str) -> NodeCards:
@@ -85,7 +92,13 @@ def decode(text: str) -> NodeCards:
     decoded = tuple(_decode_card(c) for c in cards)
     if len({c.uuid for c in decoded}) != len(decoded):
         raise ValueError("two cards have one uuid")
-    return NodeCards(decoded, Unit(whole(data, "unit")))
+    return NodeCards(decoded, Unit(whole(data, "unit")), _decode_also(data.get("also", [])))
+
+
+def _decode_also(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > _MAX_CARDS:
+        raise ValueError(f"'also' is not a list of at most {_MAX_CARDS} resources")
+    return tuple(printable(name, "a resource", _LONGEST) for name in value)
 
 
 def _decode_card(value: object) -> Card:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 
@@ -43,6 +44,25 @@ def annotation(obj: Mapping[str, Any], key: str) -> str | None:
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     value = annotations.get(key) if isinstance(annotations, Mapping) else None
     return value if isinstance(value, str) else None
+
+
+def bound_at(pod: Mapping[str, Any]) -> float:
+    """When the pod was bound, in seconds since the epoch; 0 where its status does not say."""
+    status = pod.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if not isinstance(condition, Mapping) or condition.get("type") != "PodScheduled":
+            continue
+        if condition.get("status") == "True":
+            return _time(condition.get("lastTransitionTime"))
+    return 0.0
+
+
+def _time(value: object) -> float:
+    try:
+        return datetime.fromisoformat(str(value)).timestamp() if value else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:

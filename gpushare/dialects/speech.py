@@ -13,6 +13,8 @@ from gpushare.placement import ContainerPlacement, Placement, Share
 from gpushare.request import PodRequest
 
 Cards = Mapping[str, Card]
+# The cards' indexes of each container.
+Told = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +59,30 @@ def environment(
     return {}
 
 
-def adopted(
-    names: Names, pod: Mapping[str, Any], request: PodRequest, uid: str, node: str, cards: Cards
-) -> Placement | None:
-    """The placement that another system gave the pod, read from its annotations; None if there is none.
+def told(names: Names, pod: Mapping[str, Any], request: PodRequest) -> Told:
+    """The cards that another system's annotations name for each container of the pod.
 
     Nothing here says that the annotations may be believed: that is the caller's business.
     """
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    by_index = {card.index: card for card in cards.values()}
-    placed = []
+    found = []
     for container in request.containers:
         dialect = _dialect_of(names, request, container.name)
         if dialect is None:
-            return None
-        told = dialect.told(annotations, request.names or (container.name,))
-        indexes = told.get(container.name, ())
-        found = [by_index[i] for i in indexes if i in by_index]
-        if len(found) != container.demand.cards or len(indexes) != len(found):
+            return ()
+        indexes = dialect.told(annotations, request.names).get(container.name, ())
+        found.append((container.name, indexes))
+    return tuple(found)
+
+
+def adopted(told: Told, request: PodRequest, uid: str, node: str, cards: Cards) -> Placement | None:
+    """The placement that the other system gave the pod; None where it cannot be one."""
+    by_index = {card.index: card for card in cards.values()}
+    indexes, placed = dict(told), []
+    for container in request.containers:
+        named = indexes.get(container.name, ())
+        found = [by_index[index] for index in named if index in by_index]
+        if len(found) != len(named) or len(found) != container.demand.cards:
             return None
         shares = tuple(Share(card.uuid, *container.demand.on(card)) for card in found)
         placed.append(ContainerPlacement(container.name, container.role, shares))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from functools import lru_cache
 
 from gpushare.dialects import aliyun, elastic, nvidia
@@ -52,3 +53,19 @@ def _check_names(dialects: Iterable[Dialect]) -> None:
                     f"{resource.name}: switch on one of them"
                 )
             owners[resource.name] = dialect.name
+
+
+def moment(text: str) -> float:
+    """A point in time as settings write it, in seconds since the epoch; 0 for ''.
+
+    Raises ValueError for what is none, and for one without a time zone.
+    """
+    if not text:
+        return 0.0
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(f"{text!r} is not a time such as 2026-01-31T08:00:00Z")
+    return found.timestamp()
