@@ -22,6 +22,7 @@ from device_plugin import credentials
 from device_plugin.enforcement.settings import Enforcement
 from device_plugin.logs import set_up
 from gpushare import __version__
+from gpushare.dialects.table import moment, spoken
 from gpushare.names import DEFAULT_PREFIX, Names
 from gpushare.units import Unit
 
@@ -59,6 +60,21 @@ class DevicePlugin(Application):
         help="""What one gpu-mem is: 'GiB', 'MiB', or a step such as '256MiB'. The scheduler side
         needs the same. A small unit makes many ids: the kubelet accepts about 200,000 on a node,
         and is slow long before that.""",
+    ).tag(config=True)
+
+    dialects = List(
+        Unicode(),
+        [],
+        help="""Other systems' ways of asking for a slice that are served as well: 'aliyun' (or
+        'aliyun:MiB', with the unit it counts in), 'nano', 'elastic', 'nvidia', 'hami' and others. The
+        scheduler side needs the same. docs/dialects.md says what each is.""",
+    ).tag(config=True)
+
+    adopt_before = Unicode(
+        "",
+        help="""Take over running pods that another system bound before this moment, as in
+        2026-01-31T08:00:00Z, from the annotations it wrote. Empty: none. Set it to the time of the
+        change-over: later annotations could be anybody's.""",
     ).tag(config=True)
 
     driver_root = Unicode(
@@ -142,6 +158,13 @@ class DevicePlugin(Application):
         that much later.""",
     ).tag(config=True)
 
+    feature_labels = Bool(
+        True,
+        help="""Whether the node gets the labels that NVIDIA's gpu-feature-discovery would give it
+        (nvidia.com/gpu.product, .memory, .count, nvidia.com/cuda.driver.major ...), where that does
+        not run. Labels that somebody else has written are left alone.""",
+    ).tag(config=True)
+
     kubeconfig = Unicode(
         "",
         help="""How to reach the API server. Empty: the pod's service account, else $KUBECONFIG.""",
@@ -215,6 +238,22 @@ class DevicePlugin(Application):
     def _check_unit(self, proposal: Any) -> str:
         return _checked(lambda: Unit.parse(proposal.value), "DevicePlugin.unit", proposal.value)
 
+    @validate("dialects")
+    def _check_dialects(self, proposal: Any) -> list[str]:
+        check = lambda: spoken(tuple(proposal.value))  # noqa: E731
+        found: list[str] = _checked(check, "DevicePlugin.dialects", proposal.value)
+        return found
+
+    @validate("adopt_before")
+    def _check_adopt_before(self, proposal: Any) -> str:
+        check = lambda: moment(proposal.value)  # noqa: E731
+        return str(_checked(check, "DevicePlugin.adopt_before", proposal.value))
+
+    @property
+    def adopted(self) -> float:
+        """``adopt_before`` in seconds since the epoch."""
+        return moment(self.adopt_before)
+
     def initialize(self, argv: list[str] | None = None) -> None:
         """Read options and files; options win."""
         super().initialize(argv)
@@ -252,7 +291,7 @@ class DevicePlugin(Application):
         self.update_config(options)
 
 
-def _checked(make: Any, setting: str, value: str) -> str:
+def _checked(make: Any, setting: str, value: Any) -> Any:
     try:
         make()
     except ValueError as error:

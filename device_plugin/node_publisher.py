@@ -11,10 +11,12 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from device_plugin.feature_labels import PREFIX, to_write
+from device_plugin.foreign import missing_counts
 from device_plugin.kube import ApiError, Kube
 from device_plugin.physical_card import Driver
 from device_plugin.watch import Watch
@@ -36,6 +38,8 @@ class Publication:
     problem: str = ""
     driver: Driver = _UNKNOWN
     in_force: str = ""
+    features: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, str] = field(default_factory=dict)
 
 
 Wanted = Callable[[], Publication | None]  # None while it is not known
@@ -60,8 +64,13 @@ class Marks:
         return {"metadata": patch} if patch else {}
 
 
-def marks(names: Names, wanted: Publication, labels: Iterable[str] = ()) -> Marks:
-    """The marks of a node. ``labels`` are those it has now: stale ones go."""
+def marks(
+    names: Names, wanted: Publication, labels: Collection[str] = (), annotation: str = ""
+) -> Marks:
+    """The marks of a node. ``labels`` are those it has now: stale ones go.
+
+    ``annotation`` is that in which we keep which of NVIDIA's labels are ours.
+    """
     cards = wanted.cards
     said: dict[str, str | None] = {key: None for key in labels if key.startswith(names.model_label)}
     said[names.shared] = "true" if cards.cards else None
@@ -69,7 +78,10 @@ def marks(names: Names, wanted: Publication, labels: Iterable[str] = ()) -> Mark
     said[names.cuda] = _label(wanted.driver.cuda) or None
     for model, count in Counter(_label(c.short_model) for c in cards.cards).items():
         said[f"{names.model_label}{model}"] = str(count)
+    features, ours = to_write(wanted.features, labels, [k for k in annotation.split(",") if k])
+    said |= features
     annotations = {
+        names.feature_labels: ",".join(ours) or None,
         names.cards: encode(cards),
         names.node_problem: wanted.problem or None,
         names.in_force: wanted.in_force or None,
@@ -86,10 +98,11 @@ def _label(text: str) -> str:
     return _LABEL_VALUE.sub("-", text)[:40].strip("-._")
 
 
-def essence_of_node(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Name, uid, versions, and what is ours of its annotations and labels."""
-    metadata = node.get("metadata") or {}
-    info = (node.get("status") or {}).get("nodeInfo") or {}
+def essence_of_node(node: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Name, uid, versions, and what is ours of its annotations, labels and resources."""
+    metadata, status = node.get("metadata") or {}, node.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    counts = {dialect.count for dialect in names.spoken if dialect.count}
     return {
         "metadata": {
             "name": metadata.get("name", ""),
@@ -98,7 +111,7 @@ def essence_of_node(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
                 part: {
                     key: value
                     for key, value in (metadata.get(part) or {}).items()
-                    if key.startswith(f"{prefix}/")
+                    if key.startswith((f"{names.prefix}/", PREFIX))
                 }
                 for part in ("annotations", "labels")
             },
@@ -106,7 +119,11 @@ def essence_of_node(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         "status": {
             "nodeInfo": {
                 key: info.get(key, "") for key in ("containerRuntimeVersion", "kubeletVersion")
-            }
+            },
+            **{
+                part: {k: v for k, v in (status.get(part) or {}).items() if k in counts}
+                for part in ("capacity", "allocatable")
+            },
         },
     }
 
@@ -131,7 +148,7 @@ class NodePublisher:
             kube,
             "/api/v1/nodes",
             {"fieldSelector": f"metadata.name={node}"},
-            lambda item: essence_of_node(item, names.prefix),
+            lambda item: essence_of_node(item, names),
             lambda uid: self._look(uid),
         )
 
@@ -182,12 +199,18 @@ class NodePublisher:
             return False
         path = f"/api/v1/nodes/{self._node}"
         node = await self._kube.get(path)
-        labels = (node.get("metadata") or {}).get("labels") or {}
-        patch = marks(self._names, wanted, labels).missing(node)
+        patch = self._marks(wanted, node.get("metadata") or {}).missing(node)
         if patch:
             await self._kube.patch(path, patch)
             log.info("node %s: its cards are published", self._node)
-        return bool(patch)
+        counts = missing_counts(node, wanted.counts)
+        if counts:
+            await self._kube.patch(f"{path}/status", counts)
+        return bool(patch or counts)
+
+    def _marks(self, wanted: Publication, metadata: Mapping[str, Any]) -> Marks:
+        ours = (metadata.get("annotations") or {}).get(self._names.feature_labels, "")
+        return marks(self._names, wanted, metadata.get("labels") or {}, str(ours))
 
     def uid(self) -> str:
         """The node's uid, '' while it is not known."""
@@ -207,5 +230,7 @@ class NodePublisher:
         cordon = str(metadata["annotations"].get(self._names.cordon, ""))
         self._on_cordon(part.strip() for part in cordon.split(",") if part.strip())
         wanted = self._wanted()
-        if wanted and marks(self._names, wanted, metadata["labels"]).missing(node):
+        if wanted and (
+            self._marks(wanted, metadata).missing(node) or missing_counts(node, wanted.counts)
+        ):
             self._dirty.set()

@@ -19,7 +19,9 @@ from device_plugin.enforcement.assembly import Enforcing
 from device_plugin.enforcement.rules import Level
 from device_plugin.enforcement.settings import Enforcement
 from device_plugin.events import Events
-from device_plugin.ids import memory_resource, percent_resource
+from device_plugin.feature_labels import feature_labels
+from device_plugin.foreign import Foreign
+from device_plugin.ids import served
 from device_plugin.kube import Kube
 from device_plugin.kubelet_state import CHECKPOINT, KubeletState
 from device_plugin.node_publisher import NodePublisher, Publication, encode_in_force
@@ -37,7 +39,7 @@ from device_plugin.service import Service
 from device_plugin.slice_specs import SliceSpecs, held_by_others
 from device_plugin.status_page import Metrics, StatusPage
 from device_plugin.verdicts import VerdictFile
-from device_plugin.verification import Node
+from device_plugin.verification import Node, placement_of
 from gpushare.cards import NodeCards
 from gpushare.names import Names
 from gpushare.placement import ContainerPlacement
@@ -60,7 +62,8 @@ class Plugin:
         self, settings: DevicePlugin, credentials: Credentials, source: CardSource | None = None
     ) -> None:
         self.settings = settings
-        self.names, self.unit = Names(settings.prefix), Unit.parse(settings.unit)
+        self.names = Names(settings.prefix, tuple(settings.dialects))
+        self.unit = Unit.parse(settings.unit)
         self.metrics = Metrics()
         self.kube = Kube(credentials)
         rules = Rules(parse_xids(settings.ignore_xids, settings.count_xids), settings.recover_after)
@@ -78,7 +81,7 @@ class Plugin:
         self.kubelet = KubeletState(
             Path(settings.podresources_socket),
             Path(settings.kubelet_dir, CHECKPOINT),
-            self.names.resources,
+            self.names.all_resources,
         )
         store = PodStore(Path(settings.state_dir, "pods"))
         self._pods_changed = asyncio.Event()
@@ -97,9 +100,19 @@ class Plugin:
             self.book.cards,
             self.book.capability,
             self._blame_mps,
+            driver_root=settings.driver_root,
         )
+        self.enforcing.turns.listen(self.publisher.changed)
         self.enforcing.enforcer.on_taken(self.book.set_taken)
         self._mps_problems: dict[str, str] = {}
+        self.foreign = Foreign(
+            self.kube,
+            settings.node_name,
+            self.names,
+            self.unit,
+            lambda: {card.uuid: card for card in self.book.cards()},
+            lambda pod: placement_of(pod, self.node()),
+        )
         self.runtime = Runtime(
             settings.runtime_cdi,
             self.publisher.node_info,
@@ -121,7 +134,7 @@ class Plugin:
         self.events = Events(
             self.kube, settings.node_name, self.names, lambda: self.specs.records.values()
         )
-        resources = (memory_resource(self.names, self.unit), percent_resource(self.names))
+        resources = served(self.names, self.unit)
         self.services = [
             Service(r.name, self.names, self._prepare, self.metrics.observe_start)
             for r in resources
@@ -134,8 +147,11 @@ class Plugin:
             list(zip(resources, self.services, strict=True)),
             truthful=settings.true_allocatable,
         )
-        self.registration = Registration(Path(settings.kubelet_dir), self.services)
+        self.registration = Registration(
+            Path(settings.kubelet_dir), self.services, self._taken_by_others
+        )
         self.page = StatusPage(settings.status_address, self.metrics, self.problems, self.notes)
+        self._in_force: dict[str, Any] = {}
         self._must_end = asyncio.Event()
         self._exit = 0
 
@@ -149,6 +165,7 @@ class Plugin:
             self.book.problem,
             cdi=self.runtime.cdi,
             runtime=self.runtime.name,
+            adopt_before=self.settings.adopted,
         )
 
     def in_force(self) -> dict[str, Any]:
@@ -167,7 +184,7 @@ class Plugin:
                 "'watchdog' on this node"
             )
             raise Refused(Code.NOT_NOW, problem=problem)
-        return await self.enforcing.before_start(pod, container)
+        return self.foreign.edits(pod, container, await self.enforcing.before_start(pod, container))
 
     def problems(self) -> list[str]:
         """Why the node cannot share cards now, one line each."""
@@ -247,6 +264,7 @@ class Plugin:
             "registration": self._register(),
             "cleaning": self._clean(),
             "runtime": self.runtime.run(),
+            "foreign": self.foreign.run(),
             **self.enforcing.parts(),
         }
 
@@ -285,9 +303,28 @@ class Plugin:
             return None  # what an earlier run published stands
         problem = self.book.problem or self.offers.problem
         cards = () if self.offers.problem else self.book.cards()
+        physical = self.book.physical() if self.settings.feature_labels else ()
         return Publication(
-            NodeCards(cards, self.unit), problem, self.book.driver, encode_in_force(self.in_force())
+            NodeCards(cards, self.unit, self._also()),
+            problem,
+            self.book.driver,
+            encode_in_force(self.in_force()),
+            features=feature_labels(physical, self.book.driver),
+            counts=self.foreign.counts(cards),
         )
+
+    def _also(self) -> tuple[str, ...]:
+        """The dialects' resources that this node serves now."""
+        offered = self.offers.withheld() | self.registration.taken
+        return tuple(s.resource for s in self.services[2:] if s.resource not in offered)
+
+    async def _taken_by_others(self) -> frozenset[str]:
+        """The dialects' resources that another plugin offers on this node."""
+        foreign = [service.resource for service in self.services[2:]]
+        taken = await self.kubelet.of_others(foreign) if foreign else frozenset()
+        if taken != self.registration.taken:
+            self.publisher.changed()
+        return taken
 
     async def _clean(self) -> None:
         """Remove the specs of gone containers: some time after pods changed, and now and then."""
@@ -300,6 +337,13 @@ class Plugin:
                 seen_at = self.specs.now()
                 self.start.forget_unused(await self.kubelet.see(), seen_at)
             self.offers.changed()
+            self._look_what_is_in_force()
+
+    def _look_what_is_in_force(self) -> None:
+        now = self.in_force()
+        if now != self._in_force:
+            self._in_force = now
+            self.publisher.changed()
 
     def _ids_follow_pods(self) -> bool:
         """Whether which ids are healthy depends on who holds them now."""

@@ -128,6 +128,30 @@ async def test_a_refusing_server_is_asked_again(api: ApiServer, kube: Kube) -> N
     task.cancel()
 
 
+async def test_labels_of_feature_discovery_until_it_comes_itself(
+    api: ApiServer, kube: Kube
+) -> None:
+    await api.put(PATH, a_node(**{"nvidia.com/gpu.family": "theirs"}))
+    wanted = Publication(
+        NodeCards((T4_0,)),
+        features={"nvidia.com/gpu.count": "1", "nvidia.com/gpu.family": "turing"},
+    )
+    publisher = NodePublisher(kube, "t4-1", NAMES, lambda: wanted, lambda names: None)
+    await publisher.publish()
+    labels = api.objects[PATH]["metadata"]["labels"]
+    assert labels["nvidia.com/gpu.count"] == "1"
+    assert labels["nvidia.com/gpu.family"] == "theirs"
+    assert not await publisher.publish()
+    node = api.objects[PATH]
+    its = {"nvidia.com/gpu.count": "4", "nvidia.com/gfd.timestamp": "1760000000"}
+    metadata = {**node["metadata"], "labels": {**labels, **its}}
+    await api.put(PATH, {**node, "metadata": metadata})
+    await publisher.publish()
+    after = api.objects[PATH]["metadata"]
+    assert after["labels"]["nvidia.com/gpu.count"] == "4"
+    assert "gpushare/feature-labels" not in after["annotations"]
+
+
 nodes_of_cards = st.lists(st.sampled_from([T4_0, T4_1, A10]), unique=True).map(
     lambda cards: NodeCards(tuple(cards))
 )
