@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,10 @@ from gpushare.waiting import Obstacle, PlacedPod, RefusedPod, WaitingPod, WayOut
 
 # In one sentence; the rest comes line by line with -o wide.
 _SHORT = 4
+_NAMED = 3
+_WHOLE = 100
+# How gpushare.reasons begins what is a matter of room.
+_LACKS_ROOM = "wants "
 
 
 @click.command()
@@ -44,11 +49,17 @@ def why(pod: str, output: str, target: Target) -> None:
         told = decode_why(show.compact(answer))
     except ValueError as error:
         raise NoState(f"the extender's answer cannot be read: {error}") from None
-    click.echo("\n".join(lines(told, time.time(), wide=output == "wide")))
+    holders = _holders(target.read("/v1/nodes")) if isinstance(told, WaitingPod) else {}
+    click.echo("\n".join(lines(told, time.time(), holders, wide=output == "wide")))
 
 
-def lines(told: Why, now: float, *, wide: bool = False) -> list[str]:
-    """The answer for people."""
+Holders = Mapping[str, tuple[str, ...]]
+
+
+def lines(
+    told: Why, now: float, holders: Holders | None = None, *, wide: bool = False
+) -> list[str]:
+    """The answer for people. ``holders``: by card, who has slices of it."""
     match told:
         case PlacedPod():
             cards = ", ".join(
@@ -59,16 +70,16 @@ def lines(told: Why, now: float, *, wide: bool = False) -> list[str]:
         case RefusedPod():
             return [f"cannot be placed: {told.sentence}"]
         case WaitingPod():
-            return _waiting(told, now, wide)
+            return _waiting(told, now, holders or {}, wide)
 
 
-def _waiting(pod: WaitingPod, now: float, wide: bool) -> list[str]:
+def _waiting(pod: WaitingPod, now: float, holders: Holders, wide: bool) -> list[str]:
     head = f"waiting {since(now - pod.since)} for {pod.request}"
     if pod.of > 1:
         head += f" ({ordinal(pod.place)} in line)"
     shown = pod.reasons if wide else pod.reasons[:_SHORT]
     more = pod.more + len(pod.reasons) - len(shown)
-    texts = [_obstacle(one) for one in shown]
+    texts = [_obstacle(one, pod, holders) for one in shown]
     if wide:
         said = [f"{head}:", *(f"  {text}" for text in texts)]
         said += [f"  and {more} more"] if more else []
@@ -78,9 +89,36 @@ def _waiting(pod: WaitingPod, now: float, wide: bool) -> list[str]:
     return [*said, *(_way_out(way) for way in pod.would_end)]
 
 
-def _obstacle(one: Obstacle) -> str:
+def _obstacle(one: Obstacle, pod: WaitingPod, holders: Holders) -> str:
+    """'t4-1/0 has 2 GiB'; where it is not room that lacks, the extender's own words."""
     where = f"{one.node}/{one.index}" if one.card else one.node
-    return f"{where} {one.reason}"
+    if not one.reason.startswith(_LACKS_ROOM):
+        return f"{where}: {one.reason}"
+    who = holders.get(one.card, ())
+    if one.free_mib <= 0 and who:
+        return (
+            f"{where} is held by {_few(who)}"
+            if len(who) > 1
+            else f"{where} is held whole by {who[0]}"
+        )
+    percent = f" and {one.free_percent} %" if pod.percent else ""
+    held = f", the rest is {_few(who)}'s" if who and pod.percent >= _WHOLE else ""
+    return f"{where} has {human_mib(max(0, one.free_mib))}{percent}{held}"
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+def _holders(state: Any) -> Holders:
+    return {
+        card["uuid"]: tuple(
+            one["user"] or f"{one['namespace']}/{one['pod']}" for one in card["slices"]
+        )
+        for node in state["nodes"]
+        for card in node["cards"]
+    }
 
 
 def _way_out(way: WayOut) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from gpushare.waiting import (
 from tests.unit.cli.double import BASE, PROXY, STATE, ApiServer
 
 NOW = 1_800_000_000.0
+ROOM = "wants 7 GiB on one card, the most free on one card is 2 GiB"
 ERIN = WaitingPod(
     namespace="jupyter", pod="jupyter-erin", uid="u", user="erin", since=NOW - 200,
     request="7 GiB on a T4", mib=7168, percent=0, cards=1, models=("T4",), place=2, of=3,
     reasons=(
-        Obstacle("t4-1", "GPU-T4-0", 0, "T4", 2048, 100, "has 2 GiB"),
-        Obstacle("t4-1", "GPU-T4-1", 1, "T4", 0, 0, "is held whole by job/train"),
-        Obstacle("old", "", 0, "", 0, 0, "takes no pods"),
+        Obstacle("t4-1", "GPU-T4-0", 0, "T4", 2048, 100, ROOM),
+        Obstacle("t4-1", "GPU-T4-1", 1, "T4", 0, 0, ROOM),
+        Obstacle("old", "", 0, "", 0, 0, "the node takes no pods"),
     ),
     would_end=(WayOut("t4-1", "GPU-T4-0", (Leaver("jupyter", "jupyter-bob", "bob", 5120, 0),)),),
 )  # fmt: skip
@@ -46,16 +48,24 @@ def path(namespace: str, pod: str) -> str:
 
 
 def test_waiting_in_one_sentence_and_what_would_help() -> None:
-    assert lines(ERIN, NOW) == [
+    holders = {"GPU-T4-1": ("job/train",)}
+    assert lines(ERIN, NOW, holders) == [
         "waiting 3 min for 7 GiB on a T4 (2nd in line): t4-1/0 has 2 GiB, "
-        "t4-1/1 is held whole by job/train, old takes no pods",
+        "t4-1/1 is held whole by job/train, old: the node takes no pods",
         "it would fit on t4-1 if these ended: bob (5 GiB)",
     ]
 
 
-def test_many_cards_are_told_in_full_only_when_asked() -> None:
-    from dataclasses import replace
+def test_a_share_of_the_compute_and_many_holders() -> None:
+    words = "wants 30 % of a card's compute, the most free on one card is 20 %"
+    one = replace(ERIN, percent=30, would_end=(), reasons=(
+        Obstacle("n", "c", 0, "T4", 5120, 20, words), Obstacle("n", "d", 1, "T4", 0, 0, words),
+    ))  # fmt: skip
+    (line,) = lines(one, NOW, {"d": ("ann", "bob", "cem", "dee", "eve")})
+    assert line.endswith("n/0 has 5 GiB and 20 %, n/1 is held by ann, bob, cem and 2 more")
 
+
+def test_many_cards_are_told_in_full_only_when_asked() -> None:
     many = replace(
         ERIN,
         reasons=tuple(Obstacle("n", f"c{i}", i, "T4", 0, 0, "is full") for i in range(6)),
@@ -63,9 +73,9 @@ def test_many_cards_are_told_in_full_only_when_asked() -> None:
         would_end=(),
     )
     (short,) = lines(many, NOW)
-    assert short.endswith("n/3 is full, and 12 more (-o wide)")
+    assert short.endswith("n/3: is full, and 12 more (-o wide)")
     full = lines(many, NOW, wide=True)
-    assert full[6:] == ["  n/5 is full", "  and 10 more"]
+    assert full[6:] == ["  n/5: is full", "  and 10 more"]
 
 
 def test_placed_and_refused() -> None:
