@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,10 @@ from extender.api import ApiError, KubeApi, NoAnswer
 from extender.ranking import Ranking
 from extender.view import ClusterView
 from gpushare import placement as placements
+from gpushare.dialects.speech import at_bind
 from gpushare.names import Names
 from gpushare.placement import Placement
-from gpushare.pods import PodRef
+from gpushare.pods import PodRef, pod_ref
 from gpushare.reasons import Code, Reason
 from gpushare.request import PodRequest
 from gpushare.visibility import visible_annotations
@@ -109,7 +111,7 @@ class Binder:
         try:
             await self.api.post(
                 f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}/binding",
-                self._body(ref, node, found),
+                self._body(ref, node, request, found),
                 {"timeout": f"{_SERVER_SECONDS}s"},
                 within=_OUR_SECONDS,
             )
@@ -126,7 +128,10 @@ class Binder:
         self.view.bound(ref.uid)
         self.counts.bound += 1
 
-    def _body(self, ref: PodRef, node: str, found: Placement) -> dict[str, Any]:
+    def _body(
+        self, ref: PodRef, node: str, request: PodRequest, found: Placement
+    ) -> dict[str, Any]:
+        marks = at_bind(self.names, request, found, self.view.cards_of(node), time.time_ns())
         return {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -138,7 +143,9 @@ class Binder:
                 "annotations": {
                     self.names.placement: placements.encode(found),
                     **visible_annotations(found, self.names),
+                    **marks.annotations,
                 },
+                **({"labels": dict(marks.labels)} if marks.labels else {}),
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
@@ -181,6 +188,7 @@ class Binder:
         """Whether the pod is bound as we asked; None if that can't be known now."""
         try:
             pod = await self.api.get(f"/api/v1/namespaces/{ref.namespace}/pods/{ref.name}")
+            pod_ref(pod)
             fact = self.view.reader.pod(pod)
         except ApiError as error:
             return False if error.status == 404 else None

@@ -9,9 +9,10 @@ from typing import Any
 
 from gpushare import cards, placement
 from gpushare.budget import NONE, Amounts, amounts
+from gpushare.dialects.speech import Told, told
 from gpushare.names import Names
 from gpushare.placement import Placement
-from gpushare.pods import PodRef, annotation, is_finished, node_name, pod_ref
+from gpushare.pods import PodRef, annotation, bound_at, is_finished, node_name, pod_ref
 from gpushare.quantity import parse_count, parse_milli
 from gpushare.reasons import Reason, Refusal
 from gpushare.request import NOTHING, PodRequest, asks, parse_request
@@ -46,7 +47,8 @@ class PodFact:
 
     ``refusal`` is set where the request is not valid, and ``placement_problem`` where there is a
     placement annotation that is none. ``started``: a container that asks has run, which only a
-    valid placement makes possible. ``ended``: no container of it runs any more. ``grace`` is in s. ``cpu`` is
+    valid placement makes possible. ``ended``: no container of it runs any more. ``grace`` is in s.
+    ``told``: the cards that another system's annotations name, where these may be believed. ``cpu`` is
     what its containers request, in mCPU.
     """
 
@@ -70,14 +72,16 @@ class PodFact:
     grace: int
     user: str
     cpu: int = 0
+    told: Told = ()
 
 
 class FactReader:
     """Turns objects of the API into facts. Equal requests share one object in memory."""
 
-    def __init__(self, names: Names, unit: Unit) -> None:
+    def __init__(self, names: Names, unit: Unit, adopt_before: float = 0.0) -> None:
         self.names = names
         self.unit = unit
+        self.adopt_before = adopt_before
         self._requests: dict[PodRequest, PodRequest] = {NOTHING: NOTHING}
 
     def node(self, node: Mapping[str, Any]) -> NodeFact:
@@ -98,7 +102,7 @@ class FactReader:
             version=_version(metadata),
             cards=published,
             problem=problem,
-            offered=self._offered(node),
+            offered=self._offered(node, published),
             takes_pods=_takes_pods(node),
             cpu=_milli(_mapping(_mapping(node.get("status")).get("allocatable")).get("cpu")),
         )
@@ -121,15 +125,16 @@ class FactReader:
             node=node_name(pod),
             placement=placed,
             placement_problem=placement_problem,
+            told=self._told(pod, request) if placed is None else (),
             finished=is_finished(pod),
             started=any(_has_run(status) for status in statuses),
             ended=bool(statuses) and not any(_runs(status) for status in statuses),
             deleting=bool(metadata.get("deletionTimestamp")),
             gated=bool(spec.get("schedulingGates")),
             scheduler=str(spec.get("schedulerName") or ""),
-            priority=_whole(spec.get("priority"), 0),
+            priority=priority(pod),
             created=_time(metadata.get("creationTimestamp")),
-            bound=_bound_at(pod),
+            bound=bound_at(pod),
             grace=_whole(spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE),
             user=_user(metadata),
             cpu=requested_cpu(pod),
@@ -145,6 +150,10 @@ class FactReader:
             self._requests.clear()
         return self._requests.setdefault(request, request), None
 
+    def _told(self, pod: Mapping[str, Any], request: PodRequest) -> Told:
+        """Only of pods that were bound before we came: later on they could be anybody's words."""
+        return told(self.names, pod, request) if 0 < bound_at(pod) < self.adopt_before else ()
+
     def _placement(self, pod: Mapping[str, Any]) -> tuple[Placement | None, str]:
         text = annotation(pod, self.names.placement)
         if text is None:
@@ -154,7 +163,7 @@ class FactReader:
         except ValueError as error:
             return None, str(error)
 
-    def _offered(self, node: Mapping[str, Any]) -> Amounts:
+    def _offered(self, node: Mapping[str, Any], published: cards.NodeCards | None) -> Amounts:
         allocatable = _mapping(_mapping(node.get("status")).get("allocatable"))
 
         def count(resource: str) -> int:
@@ -163,7 +172,14 @@ class FactReader:
             except ValueError:
                 return 0
 
-        return Amounts(count(self.names.gpu_mem), count(self.names.gpu_percent))
+        served = published.also if published else ()
+        foreign = tuple((r.name, count(r.name)) for r in self.names.foreign if r.name in served)
+        return Amounts(count(self.names.gpu_mem), count(self.names.gpu_percent), foreign)
+
+
+def priority(pod: Mapping[str, Any]) -> int:
+    """Higher goes first, and may take the place of lower."""
+    return _whole(_mapping(pod.get("spec")).get("priority"), 0)
 
 
 def requested_cpu(pod: Mapping[str, Any]) -> int:
@@ -223,15 +239,6 @@ def _runs(status: Mapping[str, Any]) -> bool:
 def _has_run(status: Mapping[str, Any]) -> bool:
     state, last = _mapping(status.get("state")), _mapping(status.get("lastState"))
     return "running" in state or "terminated" in state or "terminated" in last
-
-
-def _bound_at(pod: Mapping[str, Any]) -> float:
-    conditions = _mapping(pod.get("status")).get("conditions")
-    for condition in conditions if isinstance(conditions, list) else ():
-        condition = _mapping(condition)
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return _time(condition.get("lastTransitionTime"))
-    return 0.0
 
 
 def _user(metadata: Mapping[str, Any]) -> str:

@@ -60,13 +60,18 @@ class Reflector(Generic[T]):
     """Follows one collection, such as /api/v1/pods."""
 
     def __init__(
-        self, api: KubeApi, path: str, sink: Sink[T], clock: Clock, marker: bytes = b""
+        self,
+        api: KubeApi,
+        path: str,
+        sink: Sink[T],
+        clock: Clock,
+        marker: bytes | tuple[bytes, ...] = (),
     ) -> None:
         self.api = api
         self.path = path
         self.sink = sink
         self.clock = clock
-        self.marker = marker
+        self.markers = (marker,) if isinstance(marker, bytes) else marker
         self.progress = Progress()
         self._version = ""
         self._unreadable: set[str] = set()
@@ -108,13 +113,18 @@ class Reflector(Generic[T]):
                     facts, query = [], {}
                     continue
                 raise
-            facts += self._facts(page.get("items"))
-            metadata = page.get("metadata") or {}
+            metadata, items = page.get("metadata"), page.get("items", [])
+            if not isinstance(metadata, dict) or not isinstance(items, list | type(None)):
+                # Nothing may be concluded from it, least of all that everything is gone.
+                raise NoAnswer("the list that was answered is none")
+            facts += self._facts(items)
             if not metadata.get("continue"):
                 break
             query = {"limit": str(_PAGE), "continue": str(metadata["continue"])}
         version = str(metadata.get("resourceVersion", ""))
-        self.sink.replace(facts, int(version) if version.isdecimal() else 0, started)
+        if not version.isdecimal():
+            raise NoAnswer(f"the list has no version: {version[:40]!r}")
+        self.sink.replace(facts, int(version), started)
         self._heard()
         self.progress.lists += 1
         self.progress.synced.set()
@@ -140,7 +150,7 @@ class Reflector(Generic[T]):
 
     def _line(self, line: bytes) -> None:
         plain = not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"'))
-        if plain and self.marker and self.marker not in line:
+        if plain and self.markers and not any(marker in line for marker in self.markers):
             return
         try:
             event = orjson.loads(line)
@@ -156,10 +166,9 @@ class Reflector(Generic[T]):
                 self.sink.remove(fact)
             elif fact is not None:
                 self.sink.apply(fact)
-        # Versions only grow (KEP-5504), so an event that comes late does not lead back.
-        if not (reached.isdecimal() and self._version.isdecimal()) or (
-            int(reached) > int(self._version)
-        ):
+        # Versions are numbers and only grow (KEP-5504), so an event that comes late, or a spoilt one,
+        # does not lead astray.
+        if reached.isdecimal() and int(reached) > int(self._version or 0):
             self._version = reached
 
     def _facts(self, items: Any) -> list[T]:

@@ -1,4 +1,4 @@
-"""The scheduler's verbs over HTTP: filter, prioritize and bind.
+"""The scheduler's verbs over HTTP: filter, prioritize, preempt and bind.
 
 Answers are always HTTP 200, with what is wrong in ``Error``: kube-scheduler drops the body of
 anything else. Nothing here waits for I/O but bind.
@@ -16,10 +16,11 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from extender import wire
+from extender import dialect_routes, wire
 from extender.binder import Binder, BindFailed
-from extender.facts import PodFact, requested_cpu
+from extender.facts import PodFact, priority, requested_cpu
 from extender.metrics import Metrics
+from extender.preemption import Proposal, preempt
 from extender.view import ClusterView
 from gpushare.pods import PodRef, pod_ref
 from gpushare.reasons import Code, Reason
@@ -35,7 +36,7 @@ _REMEMBERED = 4096
 
 
 class Verbs:
-    """The three verbs on bytes; ``ready`` says whether the cluster has been read."""
+    """The verbs on bytes; ``ready`` says whether the cluster has been read."""
 
     def __init__(self, view: ClusterView, binder: Binder, metrics: Metrics) -> None:
         self.view = view
@@ -93,6 +94,22 @@ class Verbs:
             return wire.bind_result(str(error))
         return wire.bind_result()
 
+    def preempt(self, body: bytes) -> bytes:
+        """Where nothing is answered nobody is ended: the safe side for everything that is wrong."""
+        try:
+            args = wire.preempt_args(wire.read(body))
+        except wire.BadArguments as error:
+            log.warning("preempt: %s", error)
+            return wire.preempt_result({})
+        request, refusal = self.view.reader.request(args.pod)
+        if not self.ready or refusal is not None:
+            return wire.preempt_result({})
+        if not request:
+            return wire.preempt_result(args.victims)
+        proposals = {name: Proposal(*victims) for name, victims in args.victims.items()}
+        found = preempt(self.view, request, priority(args.pod), proposals)
+        return wire.preempt_result({n: (p.uids, p.violations) for n, p in found.items()})
+
     def _refused(self, args: wire.NodesArgs) -> None:
         try:
             fact = self.view.reader.pod(args.pod)
@@ -144,16 +161,22 @@ def application(verbs: Verbs) -> FastAPI:
     async def filter_verb(body: bytes) -> bytes:
         return verbs.filter(body)
 
+    async def preempt_verb(body: bytes) -> bytes:
+        return verbs.preempt(body)
+
     async def prioritize_verb(body: bytes) -> bytes:
         return verbs.prioritize(body)
 
+    routes: dict[str, _Route] = {}
     for name, verb, error in (
         ("filter", filter_verb, wire.filter_error),
         ("prioritize", prioritize_verb, lambda _text: b"[]"),
+        ("preempt", preempt_verb, lambda _text: wire.preempt_result({})),
         ("bind", verbs.bind, wire.bind_result),
     ):
-        route = _Route(name, verb, error, verbs.metrics)
+        route = routes[name] = _Route(name, verb, error, verbs.metrics)
         app.router.routes.append(Route(f"/scheduler/{name}", route, methods=["POST"]))
+    dialect_routes.add(app, routes, verbs.view)
     return app
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from extender.fleet import Fleet
 from extender.trust import Verdict, judge
 from gpushare.assignment import CardState
 from gpushare.budget import NONE, Amounts, amounts
+from gpushare.cards import Card, NodeCards
 from gpushare.ledger import Ledger, NodeAccount, Slice
 from gpushare.placement import Placement
 from gpushare.pods import PodRef
@@ -56,6 +57,9 @@ class _Node:
     budget: Budget = field(default_factory=Budget)
     asking: dict[str, tuple[Amounts, int]] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
+
+
+ORDERED_OUT = "taken out of service by its node's unhealthy-gpu ConfigMap"
 
 
 class Line(Protocol):
@@ -91,7 +95,7 @@ class ClusterView:
         self.max_hold = max_hold
         self.ledger = Ledger(on_change=self._changed)
         self.fleet = Fleet(rules)
-        self.reader = FactReader(rules.names, rules.unit)
+        self.reader = FactReader(rules.names, rules.unit, rules.adopt_before)
         self.pods: dict[str, PodFact] = {}
         self.doubts: dict[str, str] = {}
         self.line: Line | None = None
@@ -100,6 +104,8 @@ class ClusterView:
         self.on_change: list[Callable[[str], None]] = []
         self.on_room: list[Callable[[str], None]] = []
         self.on_pod: list[Callable[[str, PodFact | None], None]] = []
+        self.on_cards: list[Callable[[str], None]] = []
+        self._ordered_out: dict[str, frozenset[int]] = {}
         self._nodes: dict[str, _Node] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -129,6 +135,23 @@ class ClusterView:
         account = self.ledger.nodes.get(node)
         return fit(self.rules, account, known.budget, uid, request, states, more, prefer)
 
+    def fit_without(
+        self, node: str, request: PodRequest, uids: Collection[str]
+    ) -> Placement | Reason:
+        """The placement that such a pod would get if these pods were not on the node."""
+        known, account = self._nodes.get(node), self.ledger.nodes.get(node)
+        if known is None or account is None:
+            return self.fit(node, "", request)
+        freed = NONE
+        for uid in uids:
+            freed += known.asking.get(uid, (NONE, 0))[0]
+        return self.fit(node, "", request, account.without(uids).states(), NONE - freed)
+
+    def budget(self, node: str) -> Budget:
+        """What the node's kubelet offers, and what is asked of it."""
+        known = self._nodes.get(node)
+        return known.budget if known else Budget()
+
     def fit_many(
         self, names: Sequence[str], request: PodRequest
     ) -> tuple[Sequence[str], Mapping[str, Reason]]:
@@ -155,7 +178,7 @@ class ClusterView:
     def _likeness(self, name: str, request: PodRequest) -> object:
         """Equal for nodes that give equal answers to the request."""
         node, account = self._nodes.get(name), self.ledger.nodes.get(name)
-        if node is None or account is None or request.uuids:
+        if node is None or account is None or request.uuids or request.avoids:
             return name
         cards = tuple(
             (s.card.index, s.card.model, s.card.memory, s.card.health,
@@ -198,6 +221,11 @@ class ClusterView:
     def node_fact(self, name: str) -> NodeFact | None:
         node = self._nodes.get(name)
         return node.fact if node else None
+
+    def cards_of(self, name: str) -> Mapping[str, Card]:
+        """The node's cards by uuid."""
+        account = self.ledger.nodes.get(name)
+        return account.cards if account else {}
 
     def node_names(self) -> list[str]:
         """All nodes that publish cards, or on which slices are."""
@@ -262,6 +290,8 @@ class ClusterView:
         node.budget.offered = fact.offered
         node.budget.cpu_offered = fact.cpu
         if old is not None and (old.cards, old.problem) == (fact.cards, fact.problem):
+            if old.takes_pods != fact.takes_pods:
+                self._changed(fact.name)
             if (old.offered, old.cpu) != (fact.offered, fact.cpu):
                 self._changed(fact.name)
                 self._more_room(fact.name)
@@ -275,10 +305,33 @@ class ClusterView:
         elif fact.cards is None:
             self.ledger.withdraw(fact.name)
         else:
-            self.ledger.publish(fact.name, fact.cards)
+            self.ledger.publish(fact.name, self._less_ordered_out(fact.name, fact.cards))
         self._changed(fact.name)
         self._judge_again(fact.name)
         self._more_room(fact.name)
+        for tell in self.on_cards:
+            tell(fact.name)
+
+    def order_out(self, name: str, indexes: frozenset[int]) -> None:
+        """Somebody wants these cards of the node out of service, whatever the node says of them."""
+        if indexes == self._ordered_out.get(name, frozenset()):
+            return
+        self._ordered_out[name] = indexes
+        fact = self.node_fact(name)
+        if fact is not None and fact.cards is not None:
+            self.ledger.publish(name, self._less_ordered_out(name, fact.cards))
+            self._changed(name)
+            self._more_room(name)
+
+    def _less_ordered_out(self, name: str, node: NodeCards) -> NodeCards:
+        out = self._ordered_out.get(name)
+        if not out:
+            return node
+        cards = (
+            replace(c, health=ORDERED_OUT) if c.index in out and c.healthy else c
+            for c in node.cards
+        )
+        return replace(node, cards=tuple(cards))
 
     def remove_node(self, name: str, uid: str = "") -> None:
         """The node's object is gone. Pods on it keep their slices until they are gone too."""
@@ -368,7 +421,7 @@ class ClusterView:
             if held.reserved:
                 self._bound_at.pop(uid, None)
                 self.ledger.hold(held.pod, held.placement)
-            if fact.placement != held.placement:
+            if fact.placement != held.placement and not (fact.told and not fact.placement):
                 self._doubt(fact, "its placement annotation was changed after it was placed")
             return
         if held is not None:

@@ -101,6 +101,49 @@ def filter_error(text: str) -> bytes:
     return orjson.dumps({"Error": text})
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptArgs:
+    """Arguments of preempt: the pod, and (uids of victims, protected among them) by node."""
+
+    pod: Mapping[str, Any]
+    victims: Mapping[str, tuple[tuple[str, ...], int]]
+
+
+def preempt_args(data: Mapping[str, Any]) -> PreemptArgs:
+    """Read ExtenderPreemptionArgs: victims as uids (nodeCacheCapable) or as whole pods. Raises
+    BadArguments."""
+    pod = _field(data, "Pod")
+    if not isinstance(pod, dict):
+        raise BadArguments("Pod is missing")
+    nodes = _field(data, "NodeNameToMetaVictims") or _field(data, "NodeNameToVictims")
+    if not isinstance(nodes, dict):
+        raise BadArguments("both NodeNameToMetaVictims and NodeNameToVictims are missing")
+    return PreemptArgs(pod, {name: _victims(victims) for name, victims in nodes.items()})
+
+
+def _victims(victims: object) -> tuple[tuple[str, ...], int]:
+    if not isinstance(victims, dict):
+        return (), 0
+    pods, violations = _field(victims, "Pods"), _field(victims, "NumPDBViolations")
+    uids = []
+    for pod in pods if isinstance(pods, list) else ():
+        its = pod.get("metadata") if isinstance(pod, dict) and "metadata" in pod else pod
+        uid = _field(its, "uid") if isinstance(its, dict) else None
+        if not isinstance(uid, str) or not uid:
+            raise BadArguments("a victim without a UID")
+        uids.append(uid)
+    return tuple(uids), violations if type(violations) is int else 0
+
+
+def preempt_result(victims: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
+    """ExtenderPreemptionResult. Nodes that are not in it are no candidates any more."""
+    nodes = {
+        name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+        for name, (uids, violations) in victims.items()
+    }
+    return orjson.dumps({"NodeNameToMetaVictims": nodes})
+
+
 def scores(names: Sequence[str], values: Sequence[int]) -> bytes:
     """HostPriorityList."""
     return orjson.dumps(

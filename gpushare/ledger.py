@@ -8,8 +8,8 @@ huge free amount.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 
 from gpushare.assignment import CardState
 from gpushare.cards import Card, NodeCards
@@ -53,6 +53,16 @@ class NodeAccount:
     def states(self) -> list[CardState]:
         """Each published card with what is free on it, by index."""
         return [self._state(card) for card in self.cards.values()]
+
+    def without(self, uids: Collection[str]) -> NodeAccount:
+        """The node as it would be if these pods held nothing."""
+        accounts = {}
+        for card, book in self.accounts.items():
+            holders = {uid: held for uid, held in book.holders.items() if uid not in uids}
+            if holders:
+                mib = sum(held[0] for held in holders.values())
+                accounts[card] = CardAccount(mib, sum(h[1] for h in holders.values()), holders)
+        return replace(self, accounts=accounts)
 
     def _state(self, card: Card) -> CardState:
         account = self.accounts.get(card.uuid)

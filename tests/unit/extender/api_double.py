@@ -23,7 +23,8 @@ from extender.api import KubeApi
 
 Object = dict[str, Any]
 # What a fault may do to a request: 'lost' (never arrives), 'unanswered' (is done, but the answer is
-# lost), a status (is refused with it), or '' (nothing).
+# lost), 'truncated' or 'wrong' (a read is answered with half of a JSON text, or with another type; a
+# write is done and then answered so), a status (is refused with it), or '' (nothing).
 Fault = str | int
 
 
@@ -32,7 +33,7 @@ class ApiDouble:
     """The store and its behaviour."""
 
     objects: dict[str, dict[tuple[str, str], Object]] = field(
-        default_factory=lambda: {"nodes": {}, "pods": {}}
+        default_factory=lambda: {"nodes": {}, "pods": {}, "endpointslices": {}}
     )
     version: int = 100
     log: list[tuple[int, str, str, Object]] = field(default_factory=list)
@@ -46,6 +47,8 @@ class ApiDouble:
     tokens: dict[str, str] = field(default_factory=dict)
     allowed: set[tuple[str, str]] = field(default_factory=set)
     page: int = 0
+    noise: dict[str, list[bytes]] = field(default_factory=lambda: {"nodes": [], "pods": []})
+    skew: float = 0
     _stir: set[asyncio.Event] = field(default_factory=set)
     _cut: int = 0
 
@@ -99,9 +102,15 @@ class ApiDouble:
             self.log.append((self.version, kind, what, obj))
             self._wake()
 
+    def garble(self, kind: str, line: bytes) -> None:
+        """Send this line once to whoever watches next."""
+        self.noise[kind].append(line)
+        self._wake()
+
     def scheduled(self) -> Object:
-        """The condition of a pod that is bound now; each bind is a second later than the last."""
-        when = datetime.fromtimestamp(1_700_000_000 + self.version, UTC).isoformat()
+        """The condition of a pod that is bound now; each bind is a second later than the last, unless
+        the server's clock is off by ``skew`` seconds."""
+        when = datetime.fromtimestamp(1_700_000_000 + self.version + self.skew, UTC).isoformat()
         return {"type": "PodScheduled", "status": "True", "lastTransitionTime": when}
 
     def pod(self, namespace: str, name: str) -> Object:
@@ -114,6 +123,10 @@ class ApiDouble:
         app.add_routes(
             [
                 web.get("/api/v1/{kind:nodes|pods}", self._collection),
+                web.get(
+                    "/apis/discovery.k8s.io/v1/namespaces/{ns}/{kind:endpointslices}",
+                    self._collection,
+                ),
                 web.get("/api/v1/namespaces/{ns}/pods/{name}", self._get_pod),
                 web.post("/api/v1/namespaces/{ns}/pods/{name}/binding", self._bind),
                 web.patch("/api/v1/namespaces/{ns}/pods/{name}/status", self._touch),
@@ -152,6 +165,10 @@ class ApiDouble:
             return web.Response()
         if isinstance(fault, int):
             return _status(fault, "a fault")
+        if fault in _SPOILT:
+            if request.method != "GET":
+                await handler(request)
+            return web.Response(body=_SPOILT[fault], content_type="application/json")
         answer: web.StreamResponse = await handler(request)
         if fault == "unanswered":
             _drop(request)
@@ -190,6 +207,8 @@ class ApiDouble:
         try:
             while generation == self._cut:
                 stir.clear()
+                while self.noise.get(kind):
+                    await answer.write(self.noise[kind].pop(0) + b"\n")
                 for version, of_kind, what, obj in list(self.log):
                     if of_kind == kind and version > reached:
                         await answer.write(_line(what, obj))
@@ -290,6 +309,12 @@ class ApiDouble:
     def _wake(self) -> None:
         for stir in self._stir:
             stir.set()
+
+
+_SPOILT = {
+    "truncated": b'{"kind":"List","metadata":{"resourceVersion":"9',
+    "wrong": b'[{"gpushare/": 1}, 2]',
+}
 
 
 def _key(obj: Object) -> tuple[str, str]:

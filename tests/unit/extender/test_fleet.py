@@ -54,7 +54,7 @@ def single(demand: Demand, models: tuple[str, ...] = (), role: Role = Role.APP) 
     return PodRequest((ContainerRequest("main", role, demand),), models)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(deadline=None)
 @given(
     fleets(),
     demands(),

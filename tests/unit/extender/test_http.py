@@ -134,7 +134,7 @@ async def test_an_internal_error_is_an_answer_too(extender: Extender, monkeypatc
     assert answer == {"Error": "the gpushare extender has an internal error; see its log"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(json_values(), json_values())
 def test_arguments_are_read_or_refused(first, second):
     for data in ({"Pod": first, "NodeNames": second}, {"pod": first, "Nodes": second},
@@ -148,7 +148,7 @@ def test_arguments_are_read_or_refused(first, second):
 
 
 async def test_any_pod_gets_an_answer(extender: Extender):
-    @settings(max_examples=200, deadline=None)
+    @settings(deadline=None)
     @given(json_values(), json_values())
     def check(spec: Any, metadata: Any) -> None:
         for body in ({"spec": spec, "metadata": metadata},

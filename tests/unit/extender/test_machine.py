@@ -4,23 +4,25 @@ The API double stands at the HTTP edge, and a small model of kubelets and device
 containers really run. After every step: no card is promised twice, what runs is in the ledger, what
 is in the ledger exists, and a ledger that is built anew is the same.
 
-GPUSHARE_STEPS sets how many steps are taken (1,000 by default; 10,000 in CI).
+GPUSHARE_STEPS sets how many steps are taken: few by default, 10,000 in ``make test``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from extender import reflector
+from extender import reflector, service
 from extender.facts import FactReader
 from extender.trust import mismatch
 from extender.view import ClusterView
@@ -29,7 +31,7 @@ from gpushare.cards import Card
 from gpushare.placement import ContainerPlacement, Placement, Share
 from gpushare.units import GIB
 from tests.unit.extender.api_double import ApiDouble, Fault, Object
-from tests.unit.extender.conftest import RULES, Extender, HandClock, running
+from tests.unit.extender.conftest import RULES, Extender, HandClock, running, until
 from tests.unit.extender.objects import (
     NAMES,
     a10,
@@ -42,10 +44,35 @@ from tests.unit.extender.objects import (
     t4,
 )
 
-STEPS = int(os.environ.get("GPUSHARE_STEPS", "1000"))
+STEPS = int(os.environ.get("GPUSHARE_STEPS", "150"))
 READER = FactReader(NAMES, GIB)
 NUMBERS = st.integers(0, 99)
-FAULTS: list[Fault] = ["", "lost", "unanswered", 500, 409]
+FAULTS: list[Fault] = ["", "lost", "unanswered", "truncated", "wrong", 500, 409]
+# What may come down a watch in place of an event. The marker makes it be looked at at all.
+LINES = [
+    b'{"type":"MODIFIED","object":{"metadata":{"annotations":{"gpushare/',
+    b'{"type":"ADDED","object":null,"x":"gpushare/"}',
+    b'{"type":7,"object":{"metadata":{"resourceVersion":"gpushare/"}}}',
+    b'["gpushare/"]',
+    b'{"type":"DELETED","object":{"metadata":{"name":[],"uid":{"gpushare/":1}}}}',
+    b'{"type":"ADDED","object":{"metadata":7,"spec":{"containers":[{"resources":'
+    b'{"limits":{"gpushare/gpu-mem":{}}}}]}}}',
+    b'{"type":"ERROR","object":{"code":"gpushare/","message":[]}}',
+    b'{"type":"ERROR","object":{"code":500,"message":"etcd is away, gpushare/"}}',
+    b'{"type":"MODIFIED","object":"gpushare/' + b"x" * 300_000 + b'"}',
+    b"\xff\xfegpushare/\x00",
+]
+BODIES = [
+    b"", b"null", b"[]", b"7", b'"x"', b"{", b'{"Pod":', b"\xff", b"[" * 5000, b"{}",
+    b'{"Pod":{"metadata":[],"spec":7},"NodeNames":["t4-1"]}',
+    b'{"pod":{"spec":{"containers":[{"resources":{"limits":{"gpushare/gpu-mem":"-1"}}}]}},'
+    b'"nodenames":["t4-1",""]}',
+    b'{"Pod":{},"NodeNames":"t4-1"}', b'{"Pod":{},"Nodes":{"Items":[7]}}',
+    b'{"PodName":"pod-1","PodNamespace":"jupyter","PodUID":"other","Node":"t4-1"}',
+    b'{"podname":"pod-1","podnamespace":"..","poduid":"u","node":"' + b"n" * 100_000 + b'"}',
+    b'{"Pod":{},"NodeNameToMetaVictims":{"t4-1":{"Pods":[{"UID":7}]}}}',
+    b'{"Pod":{},"NodeNameToVictims":[]}',
+]  # fmt: skip
 NODES = {
     "t4-1": (t4("t4-1", 0), t4("t4-1", 1)),
     "a10-1": tuple(a10("a10-1", i) for i in range(4)),
@@ -94,6 +121,7 @@ class ExtenderMachine(RuleBasedStateMachine):
         self.tampered = False
         self.shrunk = False
         self.faults: dict[str, list[Fault]] = {}
+        self.wall = 1_700_000_000.0
 
     @initialize()
     def begin(self) -> None:
@@ -151,6 +179,9 @@ class ExtenderMachine(RuleBasedStateMachine):
             if its is None or not names:
                 continue
             passed = self.extender.filter(its, *names).get("NodeNames")
+            if passed:
+                scores = list(self.extender.prioritize(its, *passed).values())
+                assert scores.count(10) == 1
             name = _pick(passed if heed else [*names, "unknown"], where)
             if name is not None:
                 binds.append((its, name))
@@ -292,6 +323,40 @@ class ExtenderMachine(RuleBasedStateMachine):
             self.api.repeat(what.split()[1], n)
         self._settle()
 
+    @rule(
+        kind=st.sampled_from(["nodes", "pods"]),
+        lines=st.lists(st.integers(0, len(LINES) - 1), max_size=3),
+    )
+    def spoilt_lines(self, kind: str, lines: list[int]) -> None:
+        """The watch says what no API server says."""
+        for line in lines:
+            self.api.garble(kind, LINES[line])
+        self._settle()
+
+    @rule(answers=st.lists(st.sampled_from(["lost", "truncated", "wrong", 503, 429]), max_size=6))
+    def api_restarts(self, answers: list[Fault]) -> None:
+        """The server goes away, answers nonsense while it starts, and is back."""
+        self.faults["listing"] = list(answers)
+        self.api.expire()
+        self.runner.run(until(lambda: not self.faults["listing"], "the server is back"))
+        self._settle()
+
+    @rule(seconds=st.sampled_from([-1e9, -3600.0, 3600.0, 1e8]))
+    def clocks_jump(self, seconds: float) -> None:
+        """The time of day, here and at the API server."""
+        self.wall += seconds
+        self.api.skew = seconds
+
+    @rule(
+        body=st.integers(0, len(BODIES) - 1),
+        verb=st.sampled_from(["filter", "prioritize", "preempt"]),
+    )
+    def nonsense_is_asked(self, body: int, verb: str) -> None:
+        verbs = self.extender.service.verbs
+        assert json.loads(getattr(verbs, verb)(BODIES[body])) is not None
+        assert json.loads(self.runner.run(verbs.bind(BODIES[body])))["Error"]
+        self._settle()
+
     @rule()
     def restart(self) -> None:
         """A new process: all that it knows comes from the API."""
@@ -384,6 +449,7 @@ class ExtenderMachine(RuleBasedStateMachine):
 
     async def _start(self) -> None:
         self.extender = await self.stack.enter_async_context(running(self.api, clock=self.clock))
+        self.extender.service.ranking.wall = lambda: self.wall
         self.api.faults = self._fault
 
     async def _bind(self, binds: list[tuple[Object, str]]) -> None:
@@ -403,8 +469,8 @@ class ExtenderMachine(RuleBasedStateMachine):
 
     def _fault(self, method: str, path: str) -> Fault:
         kind = "binding" if path.endswith("/binding") else ""
-        if method == "GET" and "/namespaces/" in path:
-            kind = "reading"
+        if method == "GET":
+            kind = "reading" if "/namespaces/" in path else "listing"
         if not self.faults.get(kind):
             return ""
         fault = self.faults[kind].pop(0)
@@ -503,18 +569,27 @@ def _with(card: Card, **changes: Any) -> Card:
 
 @pytest.fixture(autouse=True, scope="module")
 def _impatient() -> Any:
-    """Reconnect at once: the machine cuts watches often."""
+    """Reconnect at once, and leave the garbage alone: the machine cuts and restarts often."""
+    tidy, service.gc = service.gc, SimpleNamespace(collect=int, freeze=int)
     patient = (reflector._BACKOFF_FIRST, reflector._BACKOFF_MOST)
     reflector._BACKOFF_FIRST, reflector._BACKOFF_MOST = 0.001, 0.002
     yield
     reflector._BACKOFF_FIRST, reflector._BACKOFF_MOST = patient
+    service.gc = tidy
+
+
+class AnotherMachine(ExtenderMachine):
+    """The same once more, so that two processes can share the steps."""
 
 
 TestExtenderMachine = ExtenderMachine.TestCase
-TestExtenderMachine.settings = settings(
+TestAnotherMachine = AnotherMachine.TestCase
+TestExtenderMachine.settings = TestAnotherMachine.settings = settings(
     # A sequence has 15 steps or so on average, 50 at most.
-    max_examples=max(1, STEPS // 15),
+    max_examples=max(1, STEPS // 2 // 15),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+    # A failing sequence is worth its minutes of shrinking only when somebody looks at it.
+    phases=[phase for phase in Phase if phase is not Phase.shrink or STEPS > 1000],
 )

@@ -35,7 +35,7 @@ def test_binpack_takes_the_tightest_card_and_spread_the_freest():
     assert scored(Ranking(view.fleet, Policy.FIRST_FIT), names[::-1], wants)["a"] == TOP
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(fleets(), requests(), st.sampled_from(list(Policy)))
 def test_scores_are_in_range_with_one_winner_in_any_order(nodes, request, policy):
     fleet = Fleet(RULES)

@@ -18,7 +18,7 @@ from tests.unit.gpushare.strategies import cards as any_card
 from tests.unit.gpushare.strategies import json_values, requests, states
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(states(), requests())
 def test_a_placement_reads_back_equal(its, request):
     found = assign("uid-1", "node-1", its, request)
@@ -34,7 +34,7 @@ def test_cards_read_back_equal(indexes, data, mib):
 
 
 @pytest.mark.parametrize("decode", [cards.decode, placement.decode])
-@settings(max_examples=500, deadline=None)
+@settings(deadline=None)
 @given(text=st.one_of(st.text(), json_values().map(json.dumps)))
 def test_garbage_is_a_value_error(decode, text):
     # Whatever else it raises fails the test.
@@ -79,7 +79,7 @@ def test_nasty_texts(decode, text):
         decode(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(deadline=None)
 @given(st.data(), json_values())
 def test_one_wrong_value_is_a_value_error_or_another_good_one(data, replacement):
     good = {"v": 1, "unit": 1024, "cards": [GOOD_CARD]}

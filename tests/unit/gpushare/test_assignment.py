@@ -49,14 +49,14 @@ def _moment_fits(
     return True
 
 
-@settings(max_examples=400, deadline=None)
+@settings(deadline=None)
 @given(states(), requests())
 def test_a_place_is_found_exactly_when_there_is_one(cards: list[CardState], request: PodRequest):
     found = assign("u", "n", cards, request)
     assert isinstance(found, Placement) == brute_force(cards, request)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(states(), requests())
 def test_what_is_found_fits_and_is_what_was_asked(cards: list[CardState], request: PodRequest):
     found = assign("u", "n", cards, request)
@@ -86,7 +86,7 @@ def test_what_is_found_fits_and_is_what_was_asked(cards: list[CardState], reques
             assert (share.mib, share.percent) == wanted.demand.on(card)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(states(), requests(), st.randoms())
 def test_equal_states_give_equal_answers_in_any_order(cards, request, random):
     shuffled = list(cards)

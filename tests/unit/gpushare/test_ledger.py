@@ -26,7 +26,7 @@ def on(node: str, card: str, mib: int, percent: int = 0, uid: str = "u") -> Plac
     return Placement(uid, node, (ContainerPlacement("c", Role.APP, (Share(card, mib, percent),)),))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(st.lists(cards(0), max_size=1), requests(), st.data())
 def test_release_undoes_hold(its, request, data):
     ledger = Ledger()
@@ -149,4 +149,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLedgerMachine.settings = settings(stateful_step_count=40, deadline=None)

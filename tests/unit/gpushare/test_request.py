@@ -116,7 +116,7 @@ def test_pods_that_ask_for_nothing():
     assert not parse_request(pod("p", mem=7), other)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(json_values(), json_values())
 def test_garbage_is_nothing_or_a_refusal(spec, metadata):
     for obj in ({"spec": spec, "metadata": metadata}, {"spec": {"containers": [spec, metadata]}},

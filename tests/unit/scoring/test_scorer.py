@@ -28,7 +28,7 @@ def request_of(ask: Ask) -> PodRequest:
 
 
 @policies
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(cluster=make.clusters, ask=make.with_cards, target=make.targets)
 def test_marks_are_given_exactly_where_the_ask_fits(
     policy: str, cluster: Cluster, ask: Ask, target: Target
@@ -47,7 +47,7 @@ def test_marks_are_given_exactly_where_the_ask_fits(
 
 
 @policies
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(
     cluster=make.clusters,
     target=make.targets,
