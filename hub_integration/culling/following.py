@@ -141,8 +141,9 @@ def _missing(reclaim: Reclaim, seen: Sight, now: float) -> tuple[Trouble, str] |
             f"pod {pod.namespace}/{pod.name} is being deleted on {node} and does not end; "
             f"see `kubectl -n {pod.namespace} describe pod {pod.name}`"
         )
-    if seen.held is None or seen.running is None:
-        who = "the extender" if seen.held is None else "the Hub"
+    unknown = seen.held is None and reclaim.mib > 0
+    if unknown or seen.running is None:
+        who = "the extender" if unknown else "the Hub"
         return Trouble.UNKNOWN, f"{who} does not answer, so it is not known whether it is free"
     if seen.held:
         return Trouble.UNKNOWN, "the pod is gone, but the extender still counts its slice"
