@@ -218,6 +218,40 @@ class Fits(BaseModel):
     fits: list[Fit]
 
 
+class Restart(BaseModel):
+    """One pod that would have to be restarted. ``to`` is null where it would have to stop."""
+
+    pod: str
+    idle_seconds: int
+    to: str | None
+
+
+class RoomFor(BaseModel):
+    """How one waiting pod would get its place; ``node`` is null where idle pods are not in the way."""
+
+    pod: str
+    sentence: str
+    node: str | None
+    restarts: list[Restart]
+
+
+class MoreCards(BaseModel):
+    """What one more card of ``model`` would do."""
+
+    model: str
+    served: int
+    waiting: int
+    sentence: str
+
+
+class RoomPlan(BaseModel):
+    """GET /v1/plan."""
+
+    pods: list[RoomFor]
+    additions: list[MoreCards]
+    more: int = Field(description="how many waiting pods are left out")
+
+
 class UsageReport(BaseModel):
     """GET /v1/usage. ``nodes`` are as the device plugins tell them (gpushare/usage.py)."""
 

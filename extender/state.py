@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from extender.changes import Changes
 from extender.fits import BadFit, Fitting
 from extender.history import DAY, History
 from extender.metrics import CONTENT_TYPE, Metrics
+from extender.planning import Planner, answer
 from extender.usage import Usage
 from extender.view import ClusterView
 from extender.waiting import Waiting
@@ -43,6 +45,7 @@ class Sources:
     history: History
     explainer: Explainer
     fitting: Fitting
+    planner: Planner
     unready: Callable[[], str]
 
 
@@ -196,6 +199,19 @@ def _add_pods(app: FastAPI, sources: Sources) -> None:
         except BadFit as error:
             return _problem(400, str(error))
         return _json(200, {"fits": fits})
+
+    @app.get(
+        "/v1/plan",
+        response_model=schemas.RoomPlan,
+        summary="What would make room for those who wait; nothing is done",
+    )
+    async def plan(idle_minutes: int = Query(30, ge=0, le=60 * 24 * 366)) -> Response:
+        """Which idle pods' restarts would make room for each of the first 20 in line, and how many
+        of them one more card of each model would serve. A pod is idle when no program has run on its
+        cards for ``idle_minutes``."""
+        question = sources.planner.question()
+        found = await asyncio.to_thread(answer, question, 60.0 * idle_minutes)
+        return _json(200, found.as_json())
 
 
 def nodes_state(view: ClusterView, waiting: Waiting, usage: Usage) -> schemas.Nodes:

@@ -15,6 +15,7 @@ _COMMANDS = {
     "top": ("gpushare.cli.top", "What slices really use, live."),
     "slice": ("gpushare.cli.slice", "This container's own slice, as its node sees it."),
     "why": ("gpushare.cli.why", "Why a pod waits, and what would help."),
+    "plan": ("gpushare.cli.plan", "What would make room for those who wait. Nothing is done."),
     "cordon": ("gpushare.cli.cordon", "Let nothing new onto a card."),
     "uncordon": ("gpushare.cli.cordon", "Let pods onto a card again."),
     "drain": ("gpushare.cli.drain", "Empty a card: cordon it and evict the pods on it."),

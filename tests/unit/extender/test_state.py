@@ -67,7 +67,7 @@ async def test_openapi_describes_all_of_it(extender: Extender):
         described = json.loads(await get(session, "/v1/openapi.json"))
     assert set(described["paths"]) == {
         "/v1/nodes", "/v1/waiting", "/v1/pods/{namespace}/{pod}/why", "/v1/fit", "/v1/usage",
-        "/v1/events", "/v1/history",
+        "/v1/events", "/v1/history", "/v1/plan",
     }  # fmt: skip
     for path in described["paths"].values():
         for operation in path.values():
