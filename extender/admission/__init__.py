@@ -1,0 +1,1 @@
+"""The admission webhook: pods that ask for slices are made right, or refused with what would do."""
