@@ -37,6 +37,7 @@ class Rules:
     names: Names
     unit: Unit
     policy: Policy
+    adopt_before: float = 0.0
 
 
 def fit(

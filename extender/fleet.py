@@ -96,6 +96,7 @@ class Fleet:
         self._examples: list[Card] = []
         self._model_masks: dict[tuple[str, ...], _Bools] = {}
         self._model_texts: dict[int, str] = {}
+        self._foreign: dict[str, _Ints] = {}
 
     def __len__(self) -> int:
         return len(self._row)
@@ -151,12 +152,17 @@ class Fleet:
             self._model_texts[row] = ", ".join(models(s.card for s in states))
         a.room_mem[row] = budget.offered.mem - budget.asked.mem
         a.room_percent[row] = budget.offered.percent - budget.asked.percent
+        for resource in self.rules.names.foreign:
+            room = budget.offered.of(resource.name) - budget.asked.of(resource.name)
+            self._foreign_room(resource.name)[row] = room
         cpu = budget.cpu_offered - budget.cpu_asked if budget.cpu_offered else UNKNOWN_CPU
         self.table.put(row, states if obstacle is None else [], cpu)
 
     def covers(self, request: PodRequest) -> bool:
         """Whether ``ask`` can answer for such a request."""
-        return len(request.containers) == 1 and not request.uuids
+        if len(request.containers) != 1 or request.uuids or request.avoids:
+            return False
+        return request.containers[0].demand.memory_percent is None
 
     def ask(self, names: Sequence[str], request: PodRequest, *, explain: bool = True) -> Answer:
         """Which of the named nodes take the pod, and unless not wanted why the others do not."""
@@ -170,6 +176,8 @@ class Fleet:
         enough = cards.any(axis=1) if demand.cards == 1 else cards.sum(axis=1) >= demand.cards
         fits = enough & a.open[pick]
         fits &= (a.room_mem[pick] >= want.mem) & (a.room_percent[pick] >= want.percent)
+        for resource, count in want.foreign:
+            fits &= self._foreign_room(resource)[pick] >= count
         if isinstance(pick, slice):
             fits = fits[rows]
         fits &= rows >= 0
@@ -213,6 +221,15 @@ class Fleet:
             row = self._row[name] = self._unused.pop()
             self._order = None
         return row
+
+    def _foreign_room(self, resource: str) -> _Ints:
+        """What each row's kubelet has left of a resource of another system's dialect."""
+        rows, room = len(self._arrays.open), self._foreign.get(resource)
+        if room is None or len(room) < rows:
+            have = room if room is not None else np.zeros(0, np.int64)
+            room = np.concatenate([have, np.zeros(rows - len(have), np.int64)])
+            self._foreign[resource] = room
+        return room
 
     def _model_of(self, card: Card) -> int:
         number = self._models.get(card.model)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from extender.facts import PodFact
 from gpushare.assignment import CardState
 from gpushare.cards import Card
+from gpushare.dialects.speech import adopted
 from gpushare.placement import ContainerPlacement, Placement, Share
 from gpushare.request import PodRequest
 
@@ -40,6 +41,11 @@ def judge(fact: PodFact, states: Iterable[CardState], *, published: bool) -> Ver
     publishes cards at all at present.
     """
     free = {state.card.uuid: state for state in states}
+    if fact.placement is None and fact.told:
+        cards = {uuid: state.card for uuid, state in free.items()}
+        found = adopted(fact.told, fact.request, fact.ref.uid, fact.node, cards)
+        if found is not None:
+            return Verdict(found)
     doubt = _doubt(fact)
     if doubt:
         return _without_placement(fact, free, doubt)

@@ -48,7 +48,7 @@ def ask_of(request: PodRequest, cpu: int = 0) -> Ask:
     return Ask(
         cards=demand.cards,
         mib=demand.mib,
-        percent=demand.percent,
+        percent=max(demand.percent, demand.memory_percent or 0),
         whole=demand.whole,
         cpu=cpu,
         models=tuple(sorted(request.models)),

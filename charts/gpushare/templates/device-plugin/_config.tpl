@@ -14,6 +14,8 @@ fewest rights.
 {{- $ours := dict "DevicePlugin" (dict
       "prefix" .Values.prefix
       "unit" .Values.unit
+      "dialects" .Values.dialects
+      "adopt_before" .Values.adoptBefore
       "driver_root" (ternary "/" "/driver" (eq (include "gpushare.access" .) "runtime"))
       "cdi_dirs" .Values.devicePlugin.cdiDirs
       "cdi_spec_dir" (last .Values.devicePlugin.cdiDirs)

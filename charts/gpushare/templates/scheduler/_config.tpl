@@ -4,6 +4,8 @@
       "prefix" .Values.prefix
       "unit" .Values.unit
       "policy" .Values.scheduler.policy
+      "dialects" .Values.dialects
+      "adopt_before" .Values.adoptBefore
       "workload_map" (printf "%s/%s" .Release.Namespace (include "gpushare.workload" .))
       "workload_prior" .Values.scheduler.workload
       "verbs_address" "127.0.0.1:39999"
