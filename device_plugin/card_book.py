@@ -57,6 +57,8 @@ class CardBook:
         self._taken: Mapping[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._last: object = None
+        self._shown: tuple[Card, ...] = ()
+        self._startable: dict[str, Card] = {}
         self.driver = Driver()
         self.problem = "the cards have not been asked yet"
         self.asked = False
@@ -76,6 +78,9 @@ class CardBook:
 
     def cards(self) -> tuple[Card, ...]:
         """All our cards, as the rest of the cluster is told of them."""
+        return self._shown
+
+    def _all(self) -> tuple[Card, ...]:
         return tuple(
             Card(
                 uuid=card.uuid,
@@ -96,10 +101,7 @@ class CardBook:
 
     def startable(self) -> dict[str, Card]:
         """By uuid, for containers that are placed already: a cordon does not hold them back."""
-        return {
-            card.uuid: replace(card, health="ok") if self.health(card.uuid).usable else card
-            for card in self.cards()
-        }
+        return self._startable
 
     def health(self, uuid: str) -> Health:
         """How the card is."""
@@ -201,7 +203,13 @@ class CardBook:
             )
 
     def _tell(self) -> None:
-        now = (self.cards(), self.problem)
+        # Made once for each change: containers that start and looks at cards ask all the time.
+        self._shown = self._all()
+        self._startable = {
+            card.uuid: replace(card, health="ok") if self.health(card.uuid).usable else card
+            for card in self._shown
+        }
+        now = (self._shown, self.problem)
         if now != self._last:
             self._last = now
             for listener in self._listeners:

@@ -7,6 +7,7 @@ one pool for the whole node, and they are short, as the kubelet's messages carry
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -65,7 +66,13 @@ def served(names: Names, unit: Unit) -> tuple[Resource, ...]:
 
 def slice_hash(resource: str, ids: Iterable[str]) -> str:
     """The name of what a container was granted: the same ids give the same name in any order."""
-    text = "\n".join((resource, *sorted(set(ids))))
+    return _hash(resource, frozenset(ids))
+
+
+# A node's holders are named at each container start; each name is computed once.
+@functools.lru_cache(4096)
+def _hash(resource: str, ids: frozenset[str]) -> str:
+    text = "\n".join((resource, *sorted(ids)))
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,6 +92,7 @@ class KubeletState:
             ],
         )
         self._stub = PodResourcesListerStub(self._channel)
+        self._known: tuple[object, Sequence[Holder]] | None = None
         self._running: asyncio.Task[Seen] | None = None
         self._next: asyncio.Task[Seen] | None = None
 
@@ -139,10 +141,20 @@ class KubeletState:
         except grpc.aio.AioRpcError as error:
             problems.append(f"pod resources: {error.code().name}, {error.details()}")
         try:
-            checkpointed = from_checkpoint(self._checkpoint.read_bytes(), self._resources)
+            checkpointed = self._read_checkpoint()
         except (OSError, ValueError) as error:
             problems.append(f"checkpoint: {error}")
         return Seen(listed, checkpointed, "; ".join(problems))
+
+    def _read_checkpoint(self) -> Sequence[Holder]:
+        # The kubelet replaces the whole file (it writes another one and renames it), and of an open
+        # file the state is what is read.
+        with self._checkpoint.open("rb") as file:
+            stat = os.fstat(file.fileno())
+            state = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
+            if self._known is None or self._known[0] != state:
+                self._known = (state, from_checkpoint(file.read(), self._resources))
+        return self._known[1]
 
     async def _list(self) -> list[Holder]:
         for attempt in range(_TRIES):

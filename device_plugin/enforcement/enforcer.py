@@ -111,6 +111,11 @@ class Enforcer:
         self._wake.set()
         return self.looked
 
+    def quicken(self) -> None:
+        """Somebody has a slice now: where nobody had one, cards were looked at less often."""
+        if not self._busy():
+            self._wake.set()
+
     # --- the loop
 
     async def run(self) -> None:

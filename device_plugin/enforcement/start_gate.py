@@ -64,8 +64,7 @@ class StartGate:
                 log.warning("%s gets no notice board: %s", ref, error)
         env = self._burst_environment(its, placed, env_names(pod, placed.name))
         parts.append({"env": [f"{name}={value}" for name, value in env.items()]} if env else {})
-        # Where nobody had a slice, the cards were looked at less often.
-        self._enforcer.look_soon()
+        self._enforcer.quicken()
         return _joined(parts)
 
     async def _wait_for_room(self, uid: str, placed: ContainerPlacement) -> None:

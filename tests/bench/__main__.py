@@ -8,6 +8,8 @@ import sys
 SUITES = {
     "startup": "tests.bench.startup",
     "verbs": "tests.bench.verbs",
+    "prestart": "tests.bench.prestart",
+    "node": "tests.bench.node",
     "packing": "tests.bench.packing.__main__",
     "packing-cost": "tests.bench.packing.cost",
     "day": "tests.bench.day.__main__",
