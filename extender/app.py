@@ -15,12 +15,17 @@ from traitlets import Enum, Float, List, TraitError, Unicode, validate
 from traitlets.config import Application
 
 import gpushare
+from extender.admission.serving import Port
+from extender.admission.settings import Webhook as WebhookSettings
 from extender.api import KubeApi, NoCluster, configuration
 from extender.fitting import Rules
 from extender.learning import USUAL, check_place, prior
 from extender.scoring import Workload
 from extender.server import Address, CannotListen, Certificate, Server
 from extender.service import Learning, Service
+from extender.usage import UsageSettings
+from extender.waiting import Fairness
+from gpushare.dialects.table import moment, spoken
 from gpushare.names import DEFAULT_PREFIX, Names
 from gpushare.request import Policy
 from gpushare.units import Unit
@@ -51,6 +56,7 @@ class Extender(Application):
         gpushare-extender --help-all
     """
 
+    classes = [WebhookSettings]  # noqa: RUF012
     config_file = Unicode(
         "",
         help="""File with settings, JSON or Python as for all traitlets applications.
@@ -68,6 +74,21 @@ class Extender(Application):
         help="""What one gpu-mem is: 'GiB', 'MiB' or a step such as '256MiB'.
 
         Must be the device plugins' setting; nodes with another one get no pods.""",
+    ).tag(config=True)
+    dialects = List(
+        Unicode(),
+        [],
+        help="""Other systems' ways of asking for a slice that are understood as well: 'aliyun' (or
+        'aliyun:MiB', with the unit it counts in), 'nano', 'elastic', 'nvidia', 'hami' and others.
+
+        Must be the device plugins' setting. docs/dialects.md says what each is.""",
+    ).tag(config=True)
+    adopt_before = Unicode(
+        "",
+        help="""Take over pods that another system bound before this moment, as in
+        2026-01-31T08:00:00Z, with the cards that its annotations name. Empty: none.
+
+        Set it to the time of the change-over: later annotations could be anybody's.""",
     ).tag(config=True)
     policy = Enum(
         [policy.value for policy in Policy],
@@ -93,6 +114,40 @@ class Extender(Application):
         "", help="Certificate (PEM) of the state API. Read again when the file changes."
     ).tag(config=True)
     tls_key = Unicode("", help="Private key (PEM) of tls_cert.").tag(config=True)
+    client_ca = Unicode(
+        "",
+        help="""Authorities (PEM) whose client certificates the state API takes instead of a token.
+
+        The common name is the user and the organisations are the groups; what they may get is
+        RBAC's to say, as for tokens. Empty: tokens only.""",
+    ).tag(config=True)
+    usage_service = Unicode(
+        "",
+        help="""Service of the device plugins, which are asked every 5 s what slices really use.
+
+        Empty: nobody is asked, and used memory is not known.""",
+    ).tag(config=True)
+    usage_namespace = Unicode(
+        "", help="Namespace of usage_service. Empty: the extender's own, from POD_NAMESPACE."
+    ).tag(config=True)
+    usage_ca = Unicode(
+        "", help="Authorities (PEM) of the device plugins' certificates. Needed with usage_service."
+    ).tag(config=True)
+    turn_seconds = Float(
+        600.0,
+        help="""How far apart the turns of one person's waiting pods are: the second comes after the
+        first of everybody who came up to so many seconds later. 0: first come, first served.""",
+    ).tag(config=True)
+    turn_grace = Float(
+        15.0,
+        help="""Seconds for which room is kept for a waiting pod whose turn it is. It must be more than
+        kube-scheduler's podMaxBackoffSeconds. 0: nothing is kept for anybody.""",
+    ).tag(config=True)
+    drain_after = Float(
+        300.0,
+        help="""Seconds after which a card is emptied for the first in line: pods behind it get no room
+        on the card where the least has to end for it.""",
+    ).tag(config=True)
     kubeconfig = Unicode(
         "", help="kubeconfig file to reach the cluster with; empty: the pod's service account."
     ).tag(config=True)
@@ -133,6 +188,15 @@ class Extender(Application):
     def _valid_prefix(self, proposal: Any) -> str:
         return _valid("prefix", Names, str(proposal["value"]))
 
+    @validate("dialects")
+    def _valid_dialects(self, proposal: Any) -> list[str]:
+        _valid("dialects", lambda _text: spoken(tuple(proposal["value"])), "")
+        return list(proposal["value"])
+
+    @validate("adopt_before")
+    def _valid_adopt_before(self, proposal: Any) -> str:
+        return _valid("adopt_before", moment, str(proposal["value"]))
+
     @validate("unit")
     def _valid_unit(self, proposal: Any) -> str:
         return _valid("unit", Unit.parse, str(proposal["value"]))
@@ -147,10 +211,11 @@ class Extender(Application):
             raise TraitError("Extender.workload_half_life: use a number of days above 0")
         return float(proposal["value"])
 
-    @validate("max_hold")
-    def _valid_hold(self, proposal: Any) -> float:
+    @validate("max_hold", "turn_seconds", "turn_grace", "drain_after")
+    def _valid_seconds(self, proposal: Any) -> float:
         if proposal["value"] < 0:
-            raise TraitError("Extender.max_hold: use a number of seconds, 0 or more")
+            name = proposal["trait"].name
+            raise TraitError(f"Extender.{name}: use a number of seconds, 0 or more")
         return float(proposal["value"])
 
     def initialize(self, argv: list[str] | None = None) -> None:
@@ -169,7 +234,12 @@ class Extender(Application):
 
     @property
     def rules(self) -> Rules:
-        return Rules(Names(self.prefix), Unit.parse(self.unit), Policy(self.policy))
+        return Rules(
+            Names(self.prefix, tuple(self.dialects)),
+            Unit.parse(self.unit),
+            Policy(self.policy),
+            moment(self.adopt_before),
+        )
 
     def learning(self) -> Learning:
         """Raises CannotStart for a prior that is none."""
@@ -178,6 +248,22 @@ class Extender(Application):
         except ValueError as error:
             raise CannotStart(f"Extender.workload_prior: {error}") from None
         return Learning(Workload(self.workload_half_life * 86400, kinds), self.workload_map)
+
+    @property
+    def fairness(self) -> Fairness:
+        return Fairness(self.turn_seconds, self.turn_grace, self.drain_after)
+
+    def plugins(self) -> UsageSettings:
+        """Where the device plugins are asked. Raises CannotStart."""
+        if not self.usage_service:
+            return UsageSettings()
+        namespace = self.usage_namespace or os.environ.get("POD_NAMESPACE", "")
+        if not namespace or not self.usage_ca:
+            raise CannotStart(
+                f"Extender.usage_service={self.usage_service!r} needs Extender.usage_ca and "
+                "Extender.usage_namespace (or the variable POD_NAMESPACE)"
+            )
+        return UsageSettings(self.usage_service, namespace, self.usage_ca)
 
     def start(self) -> None:
         uvloop.run(self.serve())
@@ -188,8 +274,15 @@ class Extender(Application):
         state_at = Address.parse(self.state_address, "Extender.state_address")
         api = KubeApi(await configuration(self.kubeconfig))
         try:
-            service = Service(api, self.rules, self.max_hold, learning=self.learning())
-            servers = [
+            service = Service(
+                api,
+                self.rules,
+                self.max_hold,
+                learning=self.learning(),
+                fairness=self.fairness,
+                plugins=self.plugins(),
+            )
+            servers: list[Server | Port] = [
                 Server(service.verbs_app, verbs_at.listen("Extender.verbs_address")),
                 Server(
                     service.state_app,
@@ -197,6 +290,9 @@ class Extender(Application):
                     self._certificate(state_at),
                 ),
             ]
+            hook = WebhookSettings(parent=self)
+            if hook.address:
+                servers.append(Port(hook, service.webhook(hook), api))
             stop = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -207,7 +303,7 @@ class Extender(Application):
 
     def _certificate(self, address: Address) -> Certificate | None:
         if self.tls_cert and self.tls_key:
-            return Certificate(self.tls_cert, self.tls_key)
+            return Certificate(self.tls_cert, self.tls_key, self.client_ca)
         if self.tls_cert or self.tls_key:
             raise CannotListen("Extender.tls_cert and Extender.tls_key need each other")
         if address.loopback:
@@ -218,7 +314,7 @@ class Extender(Application):
         )
 
 
-async def _serve(service: Service, servers: list[Server], stop: asyncio.Event) -> None:
+async def _serve(service: Service, servers: list[Server | Port], stop: asyncio.Event) -> None:
     """Serve until ``stop``, then let binds in flight come to their end."""
     following = asyncio.create_task(service.run())
     serving = [asyncio.create_task(server.run_until_stopped()) for server in servers]

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from extender.admission.review import Webhook
 from extender.view import ClusterView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -104,3 +105,17 @@ class CountCollector(Collector):
             for value, amount in read().items():
                 gauge.add_metric((value,), amount)
             yield gauge
+
+
+def admission_counts(webhook: Webhook) -> CountCollector:
+    """What the admission webhook decided."""
+    return CountCollector(
+        counters={
+            "gpushare_admissions": (
+                "Pods that the admission webhook looked at, by what it did",
+                "result",
+                lambda: {k: float(v) for k, v in webhook.counts.items()},
+            )
+        },
+        gauges={},
+    )

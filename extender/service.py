@@ -11,21 +11,31 @@ from dataclasses import asdict, dataclass, field
 from fastapi import FastAPI
 
 from extender import state, verbs
+from extender.admission.review import Webhook
+from extender.admission.settings import Webhook as WebhookSettings
 from extender.api import KubeApi
 from extender.auth import Gate
 from extender.binder import Binder
+from extender.changes import Changes
 from extender.clock import Clock, LoopClock
 from extender.events import Announcer
 from extender.facts import NodeFact, PodFact
+from extender.fits import Fitting
 from extender.fitting import Rules
+from extender.history import History
 from extender.learning import Learned
-from extender.metrics import CardCollector, CountCollector, Metrics
+from extender.metrics import CardCollector, CountCollector, Metrics, admission_counts
+from extender.planning import Planner
 from extender.ranking import Ranking
 from extender.reflector import Reflector, Sink
 from extender.scoring import Workload
+from extender.unhealthy_maps import UnhealthyMaps
+from extender.usage import Gatherer, Usage, UsageSettings
 from extender.verbs import Verbs
 from extender.view import ClusterView
-from extender.waiting import Waiting, Waker
+from extender.waiting import Fairness, Waiting, Waker
+from extender.why import Explainer
+from gpushare.names import Names
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +58,8 @@ class Service:
         max_hold: float = 90,
         clock: Clock | None = None,
         learning: Learning | None = None,
+        fairness: Fairness | None = None,
+        plugins: UsageSettings | None = None,
     ) -> None:
         learning = learning or Learning()
         self.api = api
@@ -59,7 +71,13 @@ class Service:
         self.binder = Binder(api, self.view, rules.names, self.ranking)
         self.verbs = Verbs(self.view, self.binder, self.metrics)
         self.waker = Waker(api, rules.names.prefix)
-        self.waiting = Waiting(self.view, self.waker)
+        self.waiting = Waiting(self.view, self.waker, fairness)
+        self.usage = Usage(self.clock)
+        self.plugins = plugins or UsageSettings()
+        self.gatherer = Gatherer(api, self.plugins, self.usage)
+        self.changes = Changes(self.view, self.waiting)
+        self.history = History(self.view, self.waiting, self.usage)
+        self.usage.on_change.append(self.changes.usage)
         self.announcer = Announcer(api, self.view, rules.names.event_source)
         self.gate = Gate(api, self.clock)
         self.nodes = Reflector[NodeFact](
@@ -83,16 +101,41 @@ class Service:
                 self.view.remove_pod,
             ),
             self.clock,
-            marker=f'"{rules.names.prefix}/'.encode(),
+            marker=_markers(rules.names),
         )
+        self.unhealthy_maps = [
+            UnhealthyMaps(api, self.view, dialect.unhealthy_map, self.clock)
+            for dialect in rules.names.spoken
+            if dialect.unhealthy_map
+        ]
         self._progress = {"nodes": self.nodes.progress, "pods": self.pods.progress}
         self.verbs.on_refused += [self._refused, self.announcer.refused]
         self.metrics.registry.register(CardCollector(self.view))
         self.metrics.registry.register(self._counts())
         self.verbs_app: FastAPI = verbs.application(self.verbs)
-        self.state_app: FastAPI = state.application(
-            self.view, self.waiting, self.gate, self.metrics, self.unready
+        sources = state.Sources(
+            view=self.view,
+            waiting=self.waiting,
+            usage=self.usage,
+            changes=self.changes,
+            history=self.history,
+            explainer=Explainer(self.view, self.waiting),
+            fitting=Fitting(self.view, self.ranking.scores),
+            planner=Planner(self.view, self.waiting, self.usage),
+            unready=self.unready,
         )
+        self.state_app: FastAPI = state.application(sources, self.gate, self.metrics)
+
+    def webhook(self, settings: WebhookSettings) -> Webhook:
+        """The admission webhook, for a port of its own."""
+        made = Webhook(
+            self.view,
+            settings.wishes,
+            self.unready,
+            refuse_too_large=settings.refuse_too_large,
+        )
+        self.metrics.registry.register(admission_counts(made))
+        return made
 
     def unready(self) -> str:
         """Why the extender cannot answer yet, or ''."""
@@ -106,6 +149,8 @@ class Service:
         """Follow the cluster, wake and tell pods. Ends only by cancellation."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.nodes.run())
+            for maps in self.unhealthy_maps:
+                tasks.create_task(maps.run())
             # Placements are judged against the cards of their nodes, so the nodes come first.
             await self.nodes.progress.synced.wait()
             tasks.create_task(self.pods.run())
@@ -113,11 +158,15 @@ class Service:
             self._ready()
             tasks.create_task(self.waiting.run())
             tasks.create_task(self.announcer.run())
+            tasks.create_task(self.history.run())
+            if self.plugins.service:
+                tasks.create_task(self.gatherer.run())
             tasks.create_task(self.learned.run())
 
     def _ready(self) -> None:
         self.verbs.ready = True
         self.waiting.resume()
+        self.changes.begin()
         log.info(
             "ready: %d nodes with cards, %d slices, %d pods waiting",
             len(self.view.ledger.nodes), len(self.view.ledger.slices), len(self.waiting.pods),
@@ -164,3 +213,9 @@ class Service:
                 ),
             },
         )
+
+
+def _markers(names: Names) -> tuple[bytes, ...]:
+    """One of these is in every pod that asks for cards."""
+    foreign = (f'"{resource.name}"' for resource in names.foreign)
+    return tuple(text.encode() for text in (f'"{names.prefix}/', *foreign))
