@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 from typing import Any
 
 import uvloop
+import yaml
 from traitlets import Enum, Float, List, TraitError, Unicode, validate
 from traitlets.config import Application
 
@@ -20,10 +22,12 @@ from extender.admission.settings import Webhook as WebhookSettings
 from extender.api import KubeApi, NoCluster, configuration
 from extender.fitting import Rules
 from extender.learning import USUAL, check_place, prior
+from extender.scheduler_config import WAYS, Asking, example
 from extender.scoring import Workload
 from extender.server import Address, CannotListen, Certificate, Server
 from extender.service import Learning, Service
 from extender.usage import UsageSettings
+from extender.verbs_guard import Guard, read_secret
 from extender.waiting import Fairness
 from gpushare.dialects.table import moment, spoken
 from gpushare.names import DEFAULT_PREFIX, Names
@@ -104,6 +108,32 @@ class Extender(Application):
 
         Whoever reaches it can bind pods, so it belongs on loopback, beside kube-scheduler.""",
     ).tag(config=True)
+    verbs_tls_address = Unicode(
+        "",
+        help="""host:port where the verbs are served over TLS as well, with tls_cert and tls_key, for a
+        kube-scheduler in another pod or on the control plane. Needs verbs_client_ca or verbs_secret.""",
+    ).tag(config=True)
+    verbs_client_ca = Unicode(
+        "",
+        help="""File with authorities (PEM): whoever shows a certificate of theirs at verbs_tls_address may
+        call the verbs.""",
+    ).tag(config=True)
+    verbs_client_names = List(
+        Unicode(),
+        help="""Common names of the certificates that may; empty: all of verbs_client_ca. Not empty where
+        that is the cluster's own authority, which has signed every node's certificate too.""",
+    ).tag(config=True)
+    verbs_secret = Unicode(
+        "",
+        help="""File with a secret of 32 letters and digits or more. Who calls
+        /scheduler/SECRET/... at verbs_tls_address needs no certificate: for the API server's proxy.""",
+    ).tag(config=True)
+    print_scheduler_config = Enum(
+        ["", *WAYS],
+        "",
+        help="""Print what kube-scheduler must be told, and end: 'loopback' for one of our own beside the
+        extender, 'mtls' and 'proxy' for the cluster's own, 'policy' for one before Kubernetes 1.23.""",
+    ).tag(config=True)
     state_address = Unicode(
         "0.0.0.0:8443",
         help="""host:port of the state API (/v1/nodes, /healthz, /readyz, /metrics), HTTPS.
@@ -177,6 +207,7 @@ class Extender(Application):
         "kubeconfig": "Extender.kubeconfig",
         "verbs": "Extender.verbs_address",
         "state": "Extender.state_address",
+        "print-scheduler-config": "Extender.print_scheduler_config",
         "policy": "Extender.policy",
         "log-level": "Application.log_level",
     }
@@ -290,6 +321,8 @@ class Extender(Application):
                     self._certificate(state_at),
                 ),
             ]
+            if self.verbs_tls_address:
+                servers.append(self._guarded(service))
             hook = WebhookSettings(parent=self)
             if hook.address:
                 servers.append(Port(hook, service.webhook(hook), api))
@@ -300,6 +333,21 @@ class Extender(Application):
             await _serve(service, servers, stop)
         finally:
             await api.close()
+
+    def _guarded(self, service: Service) -> Server:
+        """The verbs for callers from elsewhere."""
+        address = Address.parse(self.verbs_tls_address, "Extender.verbs_tls_address")
+        secret = read_secret(self.verbs_secret)
+        if not (self.tls_cert and self.tls_key) or not (self.verbs_client_ca or secret):
+            raise CannotListen(
+                f"Extender.verbs_tls_address={self.verbs_tls_address} needs Extender.tls_cert, "
+                "Extender.tls_key, and Extender.verbs_client_ca or Extender.verbs_secret"
+            )
+        return Server(
+            Guard(service.verbs_app, self.verbs_client_names, secret),
+            address.listen("Extender.verbs_tls_address"),
+            Certificate(self.tls_cert, self.tls_key, self.verbs_client_ca),
+        )
 
     def _certificate(self, address: Address) -> Certificate | None:
         if self.tls_cert and self.tls_key:
@@ -352,6 +400,12 @@ def main() -> None:
     app = Extender.instance()
     try:
         app.initialize(sys.argv[1:])
+        if app.print_scheduler_config:
+            asking = Asking(app.rules.names.resources)
+            shown = example(app.print_scheduler_config, asking)
+            legacy = app.print_scheduler_config == "policy"
+            print(json.dumps(shown, indent=2) if legacy else yaml.safe_dump(shown, sort_keys=False))
+            return
         app.start()
     except (NoCluster, CannotListen, CannotStart) as error:
         sys.exit(f"gpushare-extender: {error}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.auth import certified
@@ -109,7 +109,7 @@ class Server(uvicorn.Server):
     """One application on one socket. The process's signals stay the application's."""
 
     def __init__(
-        self, app: FastAPI, sock: socket.socket, certificate: Certificate | None = None
+        self, app: ASGIApp, sock: socket.socket, certificate: Certificate | None = None
     ) -> None:
         super().__init__(
             uvicorn.Config(

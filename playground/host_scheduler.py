@@ -46,6 +46,7 @@ def scheduler_configuration(kubeconfig: Path, verbs: str, extender: bool = True)
                 "urlPrefix": f"http://{verbs}/scheduler",
                 "filterVerb": "filter",
                 "prioritizeVerb": "prioritize",
+                "preemptVerb": "preempt",
                 "bindVerb": "bind",
                 "weight": 100,
                 "nodeCacheCapable": True,
