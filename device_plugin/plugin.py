@@ -163,21 +163,28 @@ class Plugin:
             self.unit,
             self.book.startable(),
             self.book.problem,
-            cdi=self.runtime.cdi,
+            cdi=self._cdi(),
             runtime=self.runtime.name,
             adopt_before=self.settings.adopted,
         )
 
     def in_force(self) -> dict[str, Any]:
         """How containers get their cards here, and by what slices are held."""
-        way = self.delivery.way().value if self.runtime.cdi else DOWNWARD
-        if self.runtime.cdi is None:
-            way = f"{self.delivery.way().value} or {DOWNWARD}"
+        way = self.delivery.way().value if self._cdi() else DOWNWARD
         return {"v": 1, "delivery": way, **self.enforcing.in_force()}
+
+    def _cdi(self) -> bool:
+        """Whether containers are given what our specs say.
+
+        Where that is open (containerd 1.7 with a switch that cannot be seen), a node whose NVIDIA
+        specs somebody made is taken to use them, until a container shows otherwise.
+        """
+        known = self.runtime.cdi
+        return self.delivery.way() is Way.CDI if known is None else known
 
     async def _before_start(self, pod: Mapping[str, Any], container: ContainerPlacement) -> Edits:
         whole = all(share.percent == 100 for share in container.shares)
-        if self.enforcing.level is Level.MPS and self.runtime.cdi is False and not whole:
+        if self.enforcing.level is Level.MPS and not self._cdi() and not whole:
             problem = (
                 "MPS needs a container runtime that heeds CDI, and this node's "
                 f"({self.runtime.name}) does not: switch CDI on there, or set Enforcement.level to "

@@ -10,6 +10,7 @@ from kubernetes import client, watch
 
 from gpushare.cards import Card, decode
 from gpushare.placement import ContainerPlacement, Placement, Share, encode
+from gpushare.visibility import visible_annotations
 from playground.cluster import Cluster
 from tests.cluster.identities import acting_as, service_account
 from tests.cluster.pods import NAMES, Pods
@@ -35,12 +36,10 @@ class Binder:
         manifest["spec"]["schedulerName"] = _BY_HAND
         name = self._pods.create(manifest)
         uid = self._pods.read(name).metadata.uid
+        placement = Placement(uid, NODE, placed)
+        marks = {NAMES.placement: encode(placement), **visible_annotations(placement, NAMES)}
         binding = {
-            "metadata": {
-                "name": name,
-                "uid": uid,
-                "annotations": {NAMES.placement: encode(Placement(uid, NODE, placed))},
-            },
+            "metadata": {"name": name, "uid": uid, "annotations": marks},
             "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
         }
         # Raw: the client cannot read the answer to a binding.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from gpushare.placement import ContainerPlacement
 from gpushare.request import Role
 from playground.cluster import Cluster
 from tests.cluster.binder import NODE, ON_NODE, Binder, allocatable, await_node, kubelet_folder
-from tests.cluster.pods import Pods, container, pod
+from tests.cluster.gpu_programs import Programs, alive, await_end, notebook
+from tests.cluster.inspection import holdings
+from tests.cluster.pods import NAMES, Pods, container, pod
 from tests.cluster.processes import Processes
 
 
@@ -24,6 +28,17 @@ def binder(api: client.ApiClient, pods: Pods) -> Binder:
 def restarts(of: client.V1Pod) -> int:
     statuses = of.status.container_statuses
     return statuses[0].restart_count if statuses else 0
+
+
+@pytest.fixture
+def programs(pods: Pods) -> Iterator[Programs]:
+    programs = Programs(pods)
+    with programs.cleared():
+        yield programs
+
+
+def lines(file: Path) -> int:
+    return len(file.read_text().splitlines())
 
 
 def await_line(file: Path, count: int, timeout: float) -> None:
@@ -59,10 +74,17 @@ def test_a_corrupt_checkpoint_of_the_kubelet_harms_nobody(binder: Binder, pods: 
 
 
 def test_the_node_goes_on_without_the_control_plane(
-    api: client.ApiClient, binder: Binder, pods: Pods, processes: Processes
+    api: client.ApiClient, binder: Binder, pods: Pods, processes: Processes, programs: Programs
 ) -> None:
-    """Cut off: a crashing container starts again, also after the plugin itself was restarted."""
+    """Cut off: a crashing container starts again, also after the plugin itself was restarted, and a
+    pod that takes too much is held to its slice. Then the kubelet is restarted, which knows its pods
+    from the API server alone: what runs goes on. With the cable back, node and ledger agree."""
     cluster = Cluster()
+    strict = {NAMES.enforcement: json.dumps({"grace": 2})}
+    room = ContainerPlacement("notebook", Role.APP, (binder.share(1, 2),))
+    greedy = binder.bind(pod("greedy", notebook("notebook", 2, 2), annotations=strict), room)
+    pods.await_running(greedy)
+    server, first, second = programs.pids(greedy, at_least=3)
     crashing = container("main", mem=2, once=True)
     crashing["command"] = ["sh", "-c", "echo $GPUSHARE_CARDS >> /log/starts; sleep 2; exit 1"]
     crashing["volumeMounts"] = [{"name": "log", "mountPath": "/log"}]
@@ -76,11 +98,18 @@ def test_the_node_goes_on_without_the_control_plane(
     starts = kubelet_folder() / "pods" / uid / "volumes/kubernetes.io~empty-dir/log/starts"
     cluster.cut_off(NODE)
     try:
-        await_line(starts, len(starts.read_text().splitlines()) + 1, 90)
+        programs.hold(first, 6000, card=1)
+        await_end(first, 40)
+        await_line(starts, lines(starts) + 1, 90)
         processes.kill_in_pod("gpushare-device-plugin", "gpushare-device-plugin", wait=False)
-        await_line(starts, len(starts.read_text().splitlines()) + 1, 200)
+        await_line(starts, lines(starts) + 1, 200)
+        programs.hold(second, 6000, card=1)
+        await_end(second, 60)
+        cluster.restart(f"kubelet@{NODE}")
+        assert alive(server)
     finally:
         cluster.reconnect(NODE)
+    await_line(starts, lines(starts) + 1, 330)
     assert set(starts.read_text().split()) == {binder.cards[0].uuid}
     await_node(
         api,
@@ -90,5 +119,8 @@ def test_the_node_goes_on_without_the_control_plane(
     )
     await_node(api, "whole", lambda n: allocatable(n) == (30, 200), timeout=60)
     processes.await_ready("gpushare-device-plugin")
+    owners = {owner for card in holdings().values() for owner in card}
+    assert {f"{pods.namespace}/{name}", f"{pods.namespace}/{greedy}"} <= owners
+    assert restarts(pods.read(greedy)) == 0
     pods.create(pod("after", container("main", mem=12), nodeSelector=ON_NODE))
     pods.await_running("after")
