@@ -384,9 +384,9 @@ class Culler:
         until = None if clock.held_until is None else datetime.fromtimestamp(clock.held_until, UTC)
         standing = replace(found.standing, held_until=until)
         verdict = decide(standing, found.rules.policy, now)
-        if verdict.action is Action.KEEP:
-            clock = replace(clock, warned_at=None)
-            standing = replace(standing, warned_at=None)
+        warned = None if verdict.action is Action.KEEP else standing.warned_at or now
+        clock = replace(clock, warned_at=None if warned is None else warned.timestamp())
+        standing = replace(standing, warned_at=warned)
         held = replace(found, clock=clock, standing=standing, verdict=verdict)
         self.memory.keep([clock])
         self.judged = [held if j is found else j for j in self.judged]
