@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down test test-fast test-thorough test-cluster bench lint format lock clean
+.PHONY: help demo down test test-fast test-thorough test-cluster bench docs lint format lock clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ test-cluster: $(STAMP) ## Tests on the playground's real cluster (needs root; sk
 
 bench: $(STAMP) ## Measure; JSON under build/bench
 	$(RUN)/python -m tests.bench
+
+docs: $(STAMP) ## The site, under build/site
+	$(RUN)/sphinx-build -W --keep-going -q -b dirhtml -d build/site-trees docs build/site
 
 lint: $(STAMP) ## Style (ruff) and types (mypy)
 	$(RUN)/ruff check .
