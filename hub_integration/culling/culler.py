@@ -99,6 +99,7 @@ class Culler:
         self._dry: set[tuple[str, str, float]] = set()
         self._stir = asyncio.Event()
         self._look_now = asyncio.Event()
+        self._looking = asyncio.Lock()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -138,6 +139,10 @@ class Culler:
 
     async def look(self) -> None:
         """See everything, judge everybody, do what has to be done. Raises HubFailed."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         seen = await self._see()
         now = seen.at
         open_ = {reclaim.uid: reclaim for reclaim in self.memory.open() if reclaim.uid}
@@ -370,9 +375,15 @@ class Culler:
 
     # What users ask for
 
-    def hold(self, user: str, server: str, minutes: float | None) -> Judged:
+    async def hold(self, user: str, server: str, minutes: float | None) -> Judged:
         """Put off the end of a running server; with None for the usual time. Raises HoldRefused."""
-        found = next((j for j in self.judged if j.server.key == (user, server)), None)
+        found = self._judged(user, server)
+        if found is None:  # it may have come since the last look
+            try:
+                await self.look()
+            except HubFailed as error:
+                raise HoldRefused(f"The Hub does not answer: {error}", 503) from None
+            found = self._judged(user, server)
         if found is None:
             named = f"server {server!r}" if server else "server"
             raise HoldRefused(f"{user} has no running {named} that can be kept.", 404)
@@ -394,6 +405,9 @@ class Culler:
             self.metrics.holds.inc()
         self.log.info("%s is kept: %s", held.server, wording.sentence(held, now))
         return held
+
+    def _judged(self, user: str, server: str) -> Judged | None:
+        return next((j for j in self.judged if j.server.key == (user, server)), None)
 
     # Small things
 

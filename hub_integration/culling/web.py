@@ -196,7 +196,7 @@ class Mine(_Known):
 
 
 class Holds(_Known):
-    def post(self) -> None:
+    async def post(self) -> None:
         asked = self._asked()
         me = self.caller
         user = str(asked.get("user") or me.name)
@@ -211,7 +211,7 @@ class Holds(_Known):
             if not good or not math.isfinite(minutes):
                 raise HTTPError(400, "minutes must be a number.")
         try:
-            held = self.culler.hold(user, server, minutes)
+            held = await self.culler.hold(user, server, minutes)
         except HoldRefused as refused:
             raise HTTPError(refused.status, str(refused)) from None
         self.answer(self.verdict(held, self.culler.now()))

@@ -222,16 +222,16 @@ async def test_holds_are_bounded_and_end_the_warning(world: World) -> None:
     world.add("ann")
     one = culler(world)
     await pass_time(one, world, 26)
-    held_ = one.hold("ann", "", None)
+    held_ = await one.hold("ann", "", None)
     assert held_.verdict.ends == at(56)
     assert held_.clock.warned_at is None
     with pytest.raises(HoldRefused, match="60 min from now at most"):
-        one.hold("ann", "", 61)
+        await one.hold("ann", "", 61)
     with pytest.raises(HoldRefused, match="no running server"):
-        one.hold("bob", "", 5)
+        await one.hold("bob", "", 5)
     await pass_time(one, world, 50)
     assert world.asked == []
-    one.hold("ann", "", 0)
+    await one.hold("ann", "", 0)
     await pass_time(one, world, 55)
     assert world.asked == ["ann"]
 
