@@ -38,6 +38,7 @@ class NodeFact:
     problem: str
     offered: Amounts
     takes_pods: bool
+    address: str = ""
     cpu: int = 0
 
 
@@ -104,6 +105,7 @@ class FactReader:
             problem=problem,
             offered=self._offered(node, published),
             takes_pods=_takes_pods(node),
+            address=_address(node),
             cpu=_milli(_mapping(_mapping(node.get("status")).get("allocatable")).get("cpu")),
         )
 
@@ -209,6 +211,14 @@ def _milli(quantity: object) -> int:
         return min(parse_milli(quantity), 1 << 40) if quantity is not None else 0
     except ValueError:
         return 0
+
+
+def _address(node: Mapping[str, Any]) -> str:
+    addresses = _mapping(node.get("status")).get("addresses")
+    for entry in addresses if isinstance(addresses, list) else ():
+        if _mapping(entry).get("type") == "InternalIP":
+            return str(_mapping(entry).get("address", ""))[:100]
+    return ""
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:

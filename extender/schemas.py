@@ -47,6 +47,7 @@ class NodeState(BaseModel):
     unit_mib: int = Field(description="what one gpu-mem is on this node, in MiB")
     problem: str = Field(description="why its cards cannot be used, or empty")
     takes_pods: bool = Field(description="ready and not cordoned")
+    address: str = Field("", description="the node's internal IP address")
     cards: list[CardState]
 
 

@@ -248,6 +248,7 @@ def _node(view: ClusterView, usage: Usage, node: NodeAccount) -> schemas.NodeSta
         unit_mib=node.unit.mib,
         problem=node.problem,
         takes_pods=bool(fact and fact.takes_pods),
+        address=fact.address if fact else "",
         cards=[
             _card(view, usage, node.name, state, node.accounts.get(state.card.uuid))
             for state in node.states()

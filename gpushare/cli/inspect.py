@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpushare.cli import classic, show, table
+from gpushare.cli import aliyun_layout, classic, show, table
 from gpushare.cli.cluster import NoState, Target
 from gpushare.cli.options import cluster_options, output_option
 
@@ -22,9 +22,16 @@ from gpushare.cli.options import cluster_options, output_option
     text="wide adds namespaces and card UUIDs; classic has one line a node, as "
     "'kubectl inspect gpushare'; json and yaml are the state API's own answer.",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["aliyun"]),
+    help="Print what another system's tool prints, to the byte, for scripts that read it.",
+)
 @click.option("-d", "--details", is_flag=True, help="A block for each node, with one line a pod.")
 @cluster_options
-def inspect(node: str | None, output: str, details: bool, target: Target) -> None:
+def inspect(
+    node: str | None, output: str, layout: str | None, details: bool, target: Target
+) -> None:
     """Cards, the slices on them, and who holds them; all nodes, or NODE.
 
     SLICES names the JupyterHub user, or the pod, and GiB held. USED is what the processes on the
@@ -38,7 +45,10 @@ def inspect(node: str | None, output: str, details: bool, target: Target) -> Non
     """
     state = target.read("/v1/nodes")
     nodes = _nodes(state, node)
-    if output in show.DATA:
+    if layout:
+        write = aliyun_layout.details if details else aliyun_layout.overview
+        click.echo(write(nodes, state["unit_mib"]), nl=False)
+    elif output in show.DATA:
         show.data({**state, "nodes": nodes}, output)
     elif not nodes:
         click.echo("no node publishes shared cards: is the device plugin running on the GPU nodes?")
