@@ -1,0 +1,3 @@
+from hub_integration.dashboard.app import main
+
+main()

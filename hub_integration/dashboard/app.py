@@ -1,0 +1,168 @@
+"""``python -m hub_integration.dashboard``: the service, run by the Hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import uvicorn
+from fastapi import FastAPI
+from traitlets import Float, Unicode
+from traitlets.config import Application
+
+from gpushare.names import DEFAULT_PREFIX, Names
+from hub_integration.dashboard import cordon
+from hub_integration.dashboard.feed import Feed
+from hub_integration.dashboard.login import Login, Settings
+from hub_integration.dashboard.neighbours import HubSide, StateApi
+from hub_integration.dashboard.pages import Pages
+from hub_integration.dashboard.screens import Screens
+from hub_integration.dashboard.trends import Trends
+from hub_integration.dashboard.web import Dashboard, application
+from hub_integration.settings import SERVICE_ACCOUNT_TOKEN
+from hub_integration.state_client import StateAddress
+
+
+class DashboardApp(Application):
+    """Shows people their slices, and admins all cards."""
+
+    name = "gpushare-dashboard"
+    description = "Shows people their GPU slices, and admins all cards. Run by JupyterHub."
+
+    extender_url = Unicode(
+        "",
+        config=True,
+        help="Address of the extender's state API, as c.GPUShareSpawner.extender_url.",
+    )
+    extender_ca = Unicode("", config=True, help="File with the authority of its certificate.")
+    extender_server_name = Unicode(
+        "", config=True, help="Name that its certificate must have, where the URL has another."
+    )
+    extender_token_file = Unicode(
+        SERVICE_ACCOUNT_TOKEN,
+        config=True,
+        help="File with the Kubernetes token to show to it. Empty for none.",
+    )
+    extender_timeout = Float(5.0, config=True, help="Seconds to wait for an answer of it.")
+    culler_url = Unicode(
+        "",
+        config=True,
+        help="""
+        Address of the culler's service, http://127.0.0.1:10102/services/gpushare-culler in the
+        Hub's own pod. Empty: no times, no holds, no reclaimed slices, no hours.
+        """,
+    )
+    history_file = Unicode(
+        "gpushare-trends.json",
+        config=True,
+        help="""
+        Where a week of the cluster's sums is kept, for the plots. Relative to the Hub's working
+        folder. Empty to keep it in memory alone.
+        """,
+    )
+    prefix = Unicode(DEFAULT_PREFIX, config=True, help="Prefix of our annotations.")
+
+    aliases: ClassVar[dict[str, str]] = {
+        "config": "DashboardApp.config_file",
+        "extender-url": "DashboardApp.extender_url",
+        "extender-ca": "DashboardApp.extender_ca",
+        "extender-server-name": "DashboardApp.extender_server_name",
+        "extender-token-file": "DashboardApp.extender_token_file",
+        "culler-url": "DashboardApp.culler_url",
+        "history-file": "DashboardApp.history_file",
+    }
+    config_file = Unicode("", config=True, help="A configuration file.")
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        self.parse_command_line(argv)
+        if self.config_file:
+            self.load_config_file(self.config_file)
+            self.parse_command_line(argv)
+
+    def start(self) -> None:
+        logging.basicConfig(level=self.log_level, format="%(levelname)s %(name)s: %(message)s")
+        if not self.extender_url:
+            sys.exit(
+                "gpushare-dashboard: extender_url is not set: give --extender-url, for example "
+                "https://gpushare-extender.gpushare.svc:8443"
+            )
+        try:
+            settings = Settings.from_environment()
+            url = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+        except KeyError as missing:
+            sys.exit(
+                f"gpushare-dashboard: {missing} is not set: it is a service of a JupyterHub, which "
+                "starts it (hub_integration.config.configure_dashboard)"
+            )
+        # uvicorn hands on the signal that ended it; for a service of the Hub that is the usual end.
+        with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+            asyncio.run(self._serve(settings, url.hostname or "127.0.0.1", url.port or 80))
+
+    async def _serve(self, settings: Settings, host: str, port: int) -> None:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=100), trust_env=False
+        ) as http:
+            dashboard = await self.assemble(http, settings)
+            config = uvicorn.Config(
+                application(dashboard, _running(dashboard)),
+                host=host,
+                port=port,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+            await uvicorn.Server(config).serve()
+
+    async def assemble(self, http: aiohttp.ClientSession, settings: Settings) -> Dashboard:
+        """All parts, nothing running."""
+        service = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
+        base = os.environ.get("JUPYTERHUB_BASE_URL", "/")
+        state = StateApi(
+            http,
+            StateAddress(
+                url=self.extender_url,
+                ca=self.extender_ca,
+                token_file=self.extender_token_file,
+                server_name=self.extender_server_name,
+                timeout=self.extender_timeout,
+            ),
+        )
+        hub = HubSide(http, settings.api_url, self.culler_url, settings.api_token)
+        path = Path(self.history_file) if self.history_file else None
+        feed = Feed(state, hub, Trends(path, self.log), self.log)
+        pages = Pages(service, os.environ.get("JUPYTERHUB_HOST", "") + base)
+        screens = Screens(feed, pages, hub)
+        cordons = await cordon.connect(Names(self.prefix), self.log)
+        screens.can_cordon = cordons.allowed
+        login = Login(http, hub, settings)
+        return Dashboard(service, feed, login, hub, cordons, pages, screens)
+
+
+def _running(dashboard: Dashboard) -> Any:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.create_task(dashboard.feed.run())
+        looking.add_done_callback(_end_with)
+        yield
+        looking.cancel()
+
+    return lifespan
+
+
+def _end_with(task: asyncio.Task[None]) -> None:
+    """A dashboard that cannot look any more must not go on serving: the Hub starts it again."""
+    if not task.cancelled() and task.exception() is not None:
+        logging.getLogger(__name__).critical("looking failed", exc_info=task.exception())
+        os._exit(1)
+
+
+main = DashboardApp.launch_instance
