@@ -105,7 +105,10 @@ def _let_in_at_the_culler(c: Any) -> None:
 def _add(c: Any, name: str, *items: Any) -> None:
     """To what the configuration has there already, set or appended."""
     section = c.JupyterHub
-    if name not in section or isinstance(section[name], LazyConfigValue):
-        section[name].extend(list(items))
+    if name not in section:
+        section[name] = list(items)
+    elif isinstance(section[name], LazyConfigValue):
+        # In front: JupyterHub's own pages are the default of template_paths, and would hide ours.
+        section[name].prepend(list(items))
     else:
         section[name] = [*section[name], *items]

@@ -121,7 +121,8 @@ class Cancel(_Waiting):
 
     @web.authenticated
     @needs_scope("servers")
-    async def post(self, user_name: str, server_name: str = "") -> None:
+    async def post(self, user_name: str, server_name: str | None = None) -> None:
+        server_name = server_name or ""
         await self._give_up(user_name, server_name)
         self.redirect(self._form_url(user_name, server_name))
 
@@ -131,7 +132,8 @@ class Instead(_Waiting):
 
     @web.authenticated
     @needs_scope("servers")
-    async def post(self, user_name: str, server_name: str = "") -> None:
+    async def post(self, user_name: str, server_name: str | None = None) -> None:
+        server_name = server_name or ""
         profile, _, part = self.get_body_argument("choice", "").partition("/")
         spawner = await self._give_up(user_name, server_name)
         options = {f"opt-{PROFILE}": profile}

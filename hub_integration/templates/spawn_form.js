@@ -3,8 +3,7 @@
   const form = document.getElementById("gpushare-form");
   const byId = (id) => document.getElementById(id);
   const say = byId("gpushare-status"), queue = byId("gpushare-queue");
-  const button = document.querySelector("#spawn_form button[type=submit]");
-  const start = button ? button.textContent : "";
+  let button = null, start = "";
 
   const picked = () => {
     const profile = form.querySelector("input[name=profile]:checked");
@@ -21,7 +20,7 @@
     queue.textContent = full ? "None is free now. You can stand in line: your server starts by itself when it is your turn." : "";
   };
   form.addEventListener("change", label);
-  window.addEventListener("pageshow", label);
+  window.addEventListener("pageshow", () => label());
 
   // The number of a size of one's own, with a slider beside it.
   for (const box of form.querySelectorAll(".gpushare-custom")) {
@@ -70,6 +69,11 @@
     }
   };
   document.addEventListener("visibilitychange", listen);
-  listen();
-  label();
+  // The Hub's button stands behind this script.
+  document.addEventListener("DOMContentLoaded", () => {
+    button = document.querySelector("#spawn_form button[type=submit]");
+    start = button ? button.textContent : "";
+    label();
+    listen();
+  });
 })();

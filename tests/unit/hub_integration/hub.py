@@ -32,7 +32,11 @@ class Hub:
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/hub"
         given = {"port": self.port, "fate": fate, "settings": settings or {}, **more}
-        self.environment = {**os.environ, "HUB_TEST": json.dumps(given)}
+        self.environment = {
+            **os.environ,
+            "HUB_TEST": json.dumps(given),
+            "KUBECONFIG": str(_kubeconfig(folder)),
+        }
         self.log = folder / "hub.log"
 
     def __enter__(self) -> Hub:
@@ -89,6 +93,21 @@ class Hub:
         text = self.api("GET", "../metrics").text
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
+
+
+def _kubeconfig(folder: Path) -> Path:
+    """KubeSpawner wants one that it can load; nothing listens there."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "none",
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+        "clusters": [{"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "none", "user": {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
 
 
 class Browser:
