@@ -284,6 +284,7 @@ class Plugin:
         # Versions of kubelet and runtime are the node's to tell, and belong to what is published.
         await self.publisher.watch.ready.wait()
         self.publisher.changed()
+        self.runtime.changed.set()
         await self.publisher.run()
 
     async def _register(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,8 +18,12 @@ from traitlets.config import Config
 from device_plugin.api import deviceplugin_pb2 as api_messages
 from device_plugin.app import DevicePlugin
 from device_plugin.edits import read_env
+from device_plugin.enforcement.start_gate import StartGate
 from device_plugin.ids import slice_hash
+from device_plugin.kubelet_state import KubeletState
 from device_plugin.plugin import Plugin
+from device_plugin.pods import Pods
+from device_plugin.service import Service
 from gpushare.cards import decode
 from gpushare.placement import Share
 from playground.cards import cdi_spec
@@ -271,6 +276,92 @@ async def test_a_plugin_restarted_without_the_api_server_lets_known_pods_start_a
         with pytest.raises(grpc.aio.AioRpcError, match="API server cannot be asked"):
             await machine.start(["m1"])
         await machine.api.start()
+
+
+MOMENTS = {
+    "asking the kubelet": (KubeletState, "_list"),
+    "asking for the pod": (Pods, "find"),
+    "waiting for room": (StartGate, "before_start"),
+    "answering": (Service, "_start"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_plugin_that_dies_at_any_moment_is_followed_by_one_that_knows(
+    machine: Machine, moment: str
+) -> None:
+    ids = [f"m{n}" for n in range(10)]
+    reached, never = asyncio.Event(), asyncio.Event()
+    owner, method = MOMENTS[moment]
+    real = getattr(owner, method)
+
+    async def block(self: object, *arguments: object) -> object:
+        if moment == "answering":
+            await real(self, *arguments)  # all is written, and the kubelet never hears of it
+        reached.set()
+        return await never.wait()
+
+    plugin = Plugin(machine.settings, machine.api.credentials)
+    running = asyncio.create_task(plugin.run(asyncio.Event()))
+    await machine.ready(plugin)
+    await machine.admit("alice", 0, 10, ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, block)
+        call = asyncio.create_task(machine.start(ids))
+        await asyncio.wait_for(reached.wait(), 20)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await plugin._end_all([])
+    with pytest.raises(grpc.aio.AioRpcError):
+        await call
+    async with machine.running() as after:
+        await machine.ready(after)
+        await machine.start(ids)  # as the kubelet does, which knows that it got no answer
+        assert machine.env("GPUSHARE_CARDS", ids) == machine.uuids[0]
+        await machine.admit("bob", 0, 10, [f"m{n}" for n in range(10, 20)])
+        with pytest.raises(grpc.aio.AioRpcError, match="other pods on it hold 10 GiB"):
+            await machine.start([f"m{n}" for n in range(10, 20)])
+
+
+async def test_after_a_reboot_specs_are_made_anew(machine: Machine) -> None:
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        await machine.admit("alice", 1, 2, ["m0", "m1"])
+        await machine.start(["m0", "m1"])
+    # What is on a tmpfs is gone; the kubelet's checkpoint is not.
+    for path in machine.cdi.glob("gpushare-slice-*"):
+        path.unlink()
+    shutil.rmtree(machine.settings.state_dir)
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        assert plugin.specs.records == {}
+        await machine.start(["m0", "m1"])
+        assert machine.env("GPUSHARE_CARDS", ["m0", "m1"]) == machine.uuids[1]
+
+
+async def test_what_is_allocatable_does_not_swing(machine: Machine) -> None:
+    machine.settings.true_allocatable = True
+    async with machine.running() as plugin:
+        await machine.ready(plugin)
+        await machine.admit("alice", 0, 5, [f"m{n}" for n in range(5)])
+        await machine.start([f"m{n}" for n in range(5)])
+        await until(lambda: count_healthy(latest(machine, PERCENT)) == 166)
+        said = [list(plugin.lists) for plugin in machine.kubelet.plugins.values()]
+        for _ in range(20):
+            await plugin.offers.refresh()
+        assert [list(plugin.lists) for plugin in machine.kubelet.plugins.values()] == said
+        # A pod of the other kind that is on its way holds ids already: they stay healthy.
+        held = [i for i, health in latest(machine, PERCENT).items() if health == "Healthy"][:50]
+        share = Share(machine.uuids[1], 11514, 50)
+        bob = pod(container("main", percent=50), placed=[app("main", share)], name="bob", uid="b")
+        await machine.api.put("/api/v1/namespaces/jupyter/pods/bob", bob)
+        grant = Grant("jupyter", "bob", "b", "main", {PERCENT: held})
+        machine.kubelet.grant(*machine.kubelet.grants, grant)
+        await plugin.offers.refresh()
+        await until(lambda: all(latest(machine, PERCENT)[i] == "Healthy" for i in held))
+        await machine.start(held, PERCENT)
+        assert all(latest(machine, PERCENT)[i] == "Healthy" for i in held)
+        await until(lambda: count_healthy(latest(machine)) == 10 + 11 + 5)
 
 
 async def test_a_card_that_nvidias_plugin_hands_out_too_is_not_ours_to_give(
