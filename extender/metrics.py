@@ -10,11 +10,25 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from extender.admission.review import Webhook
+from extender.usage import Usage
 from extender.view import ClusterView
+from gpushare.assignment import CardState
+from gpushare.ledger import NodeAccount
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.003, 0.006, 0.0125, 0.025, 0.1, 0.5, 1, 5)
 _CARD = ("node", "card", "model")
+_CARD_METRICS = {
+    "memory_bytes": "Memory of the card: its capacity",
+    "allocated_bytes": "Memory of the card that slices hold",
+    "reserved_bytes": "Part of what is allocated whose binds are in flight",
+    "used_bytes": "Memory of the card that is really used, as its node measures it",
+    "taken_bytes": "Memory of the card that processes outside of any slice hold",
+    "free_bytes": "Memory of the card that is free for slices; 0 where it is not in service",
+    "allocated_percent": "Compute of the card that slices hold",
+    "slices": "Pods on the card",
+    "healthy": "1 for a card in service, else 0",
+}
 
 
 class Observer(Protocol):
@@ -44,34 +58,24 @@ class Metrics:
 
 
 class CardCollector(Collector):
-    """Cards and slices, read from the ledger at the moment of the scrape."""
+    """Cards and slices, read from the ledger at the moment of the scrape. ``used`` is what nodes say."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, usage: Usage) -> None:
         self.view = view
+        self.usage = usage
 
     def collect(self) -> Iterator[Metric]:
-        capacity = GaugeMetricFamily(
-            "gpushare_card_memory_bytes", "Memory of the card", None, _CARD
-        )
-        held = GaugeMetricFamily(
-            "gpushare_card_allocated_bytes", "Memory of the card that slices hold", None, _CARD
-        )
-        percent = GaugeMetricFamily(
-            "gpushare_card_allocated_percent", "Compute of the card that slices hold", None, _CARD
-        )
-        slices = GaugeMetricFamily("gpushare_card_slices", "Pods on the card", None, _CARD)
-        healthy = GaugeMetricFamily(
-            "gpushare_card_healthy", "1 for a card in service, else 0", None, _CARD
-        )
+        families = {
+            name: GaugeMetricFamily(f"gpushare_card_{name}", text, None, _CARD)
+            for name, text in _CARD_METRICS.items()
+        }
         for node in self.view.ledger.nodes.values():
-            for card in node.cards.values():
-                labels = (node.name, str(card.index), card.short_model)
-                book = node.accounts.get(card.uuid)
-                capacity.add_metric(labels, card.memory << 20)
-                held.add_metric(labels, (book.used_mib if book else 0) << 20)
-                percent.add_metric(labels, book.used_percent if book else 0)
-                slices.add_metric(labels, len(book.holders) if book else 0)
-                healthy.add_metric(labels, int(card.healthy))
+            for state in node.states():
+                labels = (node.name, str(state.card.index), state.card.short_model)
+                values = self._values(node, state)
+                for name, value in values.items():
+                    families[name].add_metric(labels, value)
+        yield from families.values()
         overbooked = GaugeMetricFamily(
             "gpushare_overbooked_cards", "Cards that hold more than they have; should be 0"
         )
@@ -80,7 +84,28 @@ class CardCollector(Collector):
             "gpushare_doubtful_pods", "Bound pods whose placement is not believed"
         )
         doubts.add_metric((), len(self.view.doubts))
-        yield from (capacity, held, percent, slices, healthy, overbooked, doubts)
+        yield from (overbooked, doubts)
+
+    def _values(self, node: NodeAccount, state: CardState) -> dict[str, float]:
+        card, book = state.card, node.accounts.get(state.card.uuid)
+        holders = book.holders if book else {}
+        slices = self.view.ledger.slices
+        reserved = sum(mib for uid, (mib, _) in holders.items() if slices[uid].reserved)
+        values: dict[str, float] = {
+            "memory_bytes": card.memory << 20,
+            "allocated_bytes": (book.used_mib if book else 0) << 20,
+            "reserved_bytes": reserved << 20,
+            "taken_bytes": card.taken << 20,
+            # A whole card is lent with all of it, whatever its memory.
+            "free_bytes": max(0, state.free_mib) << 20 if card.healthy else 0,
+            "allocated_percent": book.used_percent if book else 0,
+            "slices": len(holders),
+            "healthy": int(card.healthy),
+        }
+        used = self.usage.card(node.name, card.uuid)
+        if used is not None:
+            values["used_bytes"] = used << 20
+        return values
 
 
 class CountCollector(Collector):

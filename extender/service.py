@@ -18,6 +18,7 @@ from extender.auth import Gate
 from extender.binder import Binder
 from extender.changes import Changes
 from extender.clock import Clock, LoopClock
+from extender.drift import Drift
 from extender.events import Announcer
 from extender.facts import NodeFact, PodFact
 from extender.fits import Fitting
@@ -78,6 +79,7 @@ class Service:
         self.changes = Changes(self.view, self.waiting)
         self.history = History(self.view, self.waiting, self.usage)
         self.usage.on_change.append(self.changes.usage)
+        self.drift = Drift(self.view)
         self.announcer = Announcer(api, self.view, rules.names.event_source)
         self.gate = Gate(api, self.clock)
         self.nodes = Reflector[NodeFact](
@@ -110,7 +112,7 @@ class Service:
         ]
         self._progress = {"nodes": self.nodes.progress, "pods": self.pods.progress}
         self.verbs.on_refused += [self._refused, self.announcer.refused]
-        self.metrics.registry.register(CardCollector(self.view))
+        self.metrics.registry.register(CardCollector(self.view, self.usage))
         self.metrics.registry.register(self._counts())
         self.verbs_app: FastAPI = verbs.application(self.verbs)
         sources = state.Sources(
@@ -147,6 +149,9 @@ class Service:
 
     async def run(self) -> None:
         """Follow the cluster, wake and tell pods. Ends only by cancellation."""
+        # The first lists make millions of objects that stay; looking through them again and again for
+        # garbage would be a third of the work.
+        gc.set_threshold(50_000, 20, 100)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.nodes.run())
             for maps in self.unhealthy_maps:
@@ -159,6 +164,7 @@ class Service:
             tasks.create_task(self.waiting.run())
             tasks.create_task(self.announcer.run())
             tasks.create_task(self.history.run())
+            tasks.create_task(self.drift.run())
             if self.plugins.service:
                 tasks.create_task(self.gatherer.run())
             tasks.create_task(self.learned.run())
@@ -174,6 +180,7 @@ class Service:
         # What was read at the start stays; the collector need not walk it again in each pause.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(700, 10, 10)
 
     def _refused(self, fact: PodFact, nodes: Sequence[str]) -> None:
         if fact.request:
@@ -210,6 +217,26 @@ class Service:
                     "Unbound pods that ask for a slice",
                     "state",
                     lambda: {"all": float(len(self.waiting.pods))},
+                ),
+                "gpushare_longest_wait_seconds": (
+                    "How long the pod that waits longest has waited, as far as we saw it",
+                    "state",
+                    lambda: {"all": self.waiting.longest()},
+                ),
+                "gpushare_ledger_drift_slices": (
+                    "Slices or cards whose entry in the ledger differs from a fresh one; should be 0",
+                    "state",
+                    lambda: {"all": float(self.drift.found)},
+                ),
+                "gpushare_usage_age_seconds": (
+                    "Time since the node last said what its slices use",
+                    "node",
+                    self.usage.ages,
+                ),
+                "gpushare_usage_silent_nodes": (
+                    "Nodes that do not say what their slices use",
+                    "state",
+                    lambda: {"all": float(len(self.usage.problems()))},
                 ),
             },
         )

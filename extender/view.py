@@ -227,6 +227,12 @@ class ClusterView:
         account = self.ledger.nodes.get(name)
         return account.cards if account else {}
 
+    def pods_on(self, name: str) -> list[PodFact]:
+        """The pods that are bound to the node."""
+        node = self._nodes.get(name)
+        facts = (self.pods.get(uid) for uid in node.asking) if node else ()
+        return [fact for fact in facts if fact is not None and fact.node == name]
+
     def node_names(self) -> list[str]:
         """All nodes that publish cards, or on which slices are."""
         return sorted(self.ledger.nodes)

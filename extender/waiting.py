@@ -144,6 +144,11 @@ class Waiting:
         self._take_turns()
         return sorted(self.pods.values(), key=lambda waiter: waiter.turn)
 
+    def longest(self) -> float:
+        """Seconds for which the pod that waits longest has waited since we saw it first."""
+        now = self.view.clock.now()
+        return max((now - waiter.since for waiter in self.pods.values()), default=0.0)
+
     def plan(self) -> Plan:
         """What is kept for whom, now."""
         if not self._refused:

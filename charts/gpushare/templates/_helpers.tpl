@@ -3,6 +3,7 @@
 {{- define "gpushare.extender" -}}{{ .Values.nameOverride }}-extender{{- end }}
 {{- define "gpushare.devicePlugin" -}}{{ .Values.nameOverride }}-device-plugin{{- end }}
 {{- define "gpushare.stateReader" -}}{{ .Values.nameOverride }}-state-reader{{- end }}
+{{- define "gpushare.webhook" -}}{{ .Values.nameOverride }}-webhook{{- end }}
 {{- define "gpushare.workload" -}}{{ .Values.nameOverride }}-workload{{- end }}
 
 {{/* Full user names of the two service accounts, as the API server sees them. */}}

@@ -9,10 +9,12 @@ from tests.unit.chart.rendering import Chart
 SCHEDULER, PLUGIN = "gpushare-user-scheduler", "gpushare-device-plugin"
 
 
-def test_only_the_state_api_can_be_reached(chart: Chart) -> None:
+def test_only_the_state_api_and_the_webhook_can_be_reached(chart: Chart) -> None:
     release = chart.render()
-    (rule,) = release.of("NetworkPolicy", SCHEDULER)["spec"]["ingress"]
-    assert rule == {"ports": [{"protocol": "TCP", "port": "state"}]}
+    rules = release.of("NetworkPolicy", SCHEDULER)["spec"]["ingress"]
+    assert rules == [
+        {"ports": [{"protocol": "TCP", "port": name}]} for name in ("state", "webhook")
+    ]
     (rule,) = release.of("NetworkPolicy", PLUGIN)["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": "usage"}]
     (peer,) = rule["from"]
@@ -38,7 +40,7 @@ def test_agents_metrics_can_be_opened_for_prometheus(chart: Chart) -> None:
 def test_state_api_can_be_kept_for_some(chart: Chart) -> None:
     hub = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "jupyter"}}}
     release = chart.render({"networkPolicy": {"stateFrom": [hub]}})
-    (rule,) = release.of("NetworkPolicy", SCHEDULER)["spec"]["ingress"]
+    rule, _webhook = release.of("NetworkPolicy", SCHEDULER)["spec"]["ingress"]
     assert rule["from"] == [hub]
 
 

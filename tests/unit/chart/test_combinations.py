@@ -15,6 +15,7 @@ from tests.unit.chart.rendering import Chart, Manifest, Release
 CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",
+    "MutatingWebhookConfiguration",
     "PriorityClass",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",

@@ -57,7 +57,25 @@ def test_rights_are_these_and_no_more(chart: Chart) -> None:
         ("/v1/*", "get"),
     }
     assert rights(release.of("ClusterRole", "gpushare-usage-reader")) == {("/v1/usage", "get")}
-    assert len(release.all("ClusterRole")) == 4
+    assert rights(release.of("ClusterRole", "gpushare-webhook")) == {
+        ("mutatingwebhookconfigurations", "get"),
+        ("mutatingwebhookconfigurations", "patch"),
+    }
+    assert len(release.all("ClusterRole")) == 5
+
+
+def test_the_webhooks_certificate_is_the_only_secret_that_may_be_read(chart: Chart) -> None:
+    release = chart.render()
+    (rule,) = release.of("Role", "gpushare-webhook")["rules"]
+    assert rule["resourceNames"] == ["gpushare-webhook-tls"]
+    assert set(rule["verbs"]) == {"get", "patch"}
+    assert not any(
+        "secrets" in rule.get("resources", [])
+        for role in release.all("ClusterRole")
+        for rule in role["rules"]
+    )
+    (rule,) = release.of("Role", "gpushare-extender-agents")["rules"]
+    assert rule["resources"] == ["endpointslices"]
 
 
 def test_agent_that_ends_nothing_may_end_nothing(chart: Chart) -> None:
@@ -77,7 +95,8 @@ def test_nobody_may_do_everything(chart: Chart) -> None:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"]
             assert "*" not in rule.get("resources", [])
-            assert "secrets" not in rule.get("resources", [])
+            if "secrets" in rule.get("resources", []):
+                assert rule["resourceNames"] == ["gpushare-webhook-tls"]
 
 
 def test_scheduler_has_the_roles_that_belong_to_its_version(chart: Chart) -> None:

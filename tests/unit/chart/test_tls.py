@@ -61,7 +61,7 @@ def test_state_api_and_agents_do_not_share_a_key(chart: Chart) -> None:
 
 def test_secret_of_the_admin_is_used(chart: Chart) -> None:
     release = chart.render({"tls": {"existingSecret": "mine"}})
-    assert [*release.names("Secret")] == ["gpushare-device-plugin-tls"]
+    assert {*release.names("Secret")} == {"gpushare-device-plugin-tls", "gpushare-webhook-tls"}
     volumes = {
         v["name"]: v for v in release.pod_spec("Deployment", "gpushare-user-scheduler")["volumes"]
     }
