@@ -350,6 +350,8 @@ class Culler:
         for reclaim in self.memory.open():
             if reclaim.kind == "server":
                 seen = sight(reclaim, servers, pods, view, now)
+                missing = pods is None and self.kube is not None
+                seen = replace(seen, pods_missing=missing and bool(reclaim.uid))
             else:
                 seen = replace(sight(reclaim, {}, None, view, now), running=False)
             after = follow(reclaim, seen, now, self.options.alarm_after)

@@ -35,11 +35,13 @@ class Sight:
     ``running``: the Hub runs that very start of the server and does not stop it. ``held``: the
     extender counts its slice. ``processes``: how many of it are on cards, measured ``measured_at``.
     ``node_silent``: the node takes nothing, or has not said for long what its cards do.
+    ``pods_missing``: Kubernetes can be asked, and did not answer this time.
     """
 
     running: bool | None = None
     pod: Pod | None = None
     pods_known: bool = False
+    pods_missing: bool = False
     held: bool | None = None
     processes: int | None = None
     used_mib: int = 0
@@ -112,6 +114,8 @@ def _stopped(reclaim: Reclaim, seen: Sight, now: float) -> Reclaim:
 def _missing(reclaim: Reclaim, seen: Sight, now: float) -> tuple[Trouble, str] | None:
     """What is missing until the slice is free, and in whose hands that is; None: nothing."""
     pod, node = seen.pod, reclaim.node or "its node"
+    if seen.pods_missing:
+        return Trouble.UNKNOWN, "Kubernetes does not say whether its pod is gone; see the log"
     if pod is None and seen.running:
         return Trouble.HUB, (
             "the Hub was asked to stop the server and it still runs; see the Hub's log"

@@ -18,6 +18,7 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado.web import Application, HTTPError, RequestHandler
 
+import gpushare
 from gpushare.waiting import rfc3339
 from hub_integration.accounting.accountant import Accountant
 from hub_integration.accounting.report import as_csv
@@ -80,6 +81,7 @@ def application(parts: Parts, prefix: str) -> Application:
     return Application(
         [
             (prefix + "oauth_callback", HubOAuthCallbackHandler),
+            (prefix + "?", Root, options),
             (prefix + "health", Health, options),
             (prefix + "api/verdicts", Verdicts, options),
             (prefix + "api/verdicts/mine", Mine, options),
@@ -129,6 +131,13 @@ class Health(_Handler):
         if self.culler.problem:
             self.set_status(503)
         self.answer({"ok": not self.culler.problem, "problem": self.culler.problem})
+
+
+class Root(_Handler):
+    """The Hub asks here whether its service lives."""
+
+    def get(self) -> None:
+        self.answer({"service": "gpushare-culler", "version": gpushare.__version__})
 
 
 class _Known(HubOAuthenticated, _Handler):

@@ -15,19 +15,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubernetes.aio.client.exceptions import ApiException
-
 from gpushare.usage import SliceUse
 from hub_integration.culling import wording
 from hub_integration.culling.culler import Culler, Look
 from hub_integration.culling.judging import FRESH, Judged
-from hub_integration.culling.kube import Kube, KubeFailed
+from hub_integration.culling.kube import SCALED, Kube, KubeFailed
 from hub_integration.culling.memory import Reclaim, State
 from hub_integration.culling.observed import Held, Pod
 from hub_integration.culling.reporting import slice_object
 
 REASON = "workload-idle"
-_SCALED = {"ReplicaSet": "replica_set", "StatefulSet": "stateful_set", "Deployment": "deployment"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +202,11 @@ class WorkloadWatch:
             return
         try:
             await self._stop(self.kube, pod, one.text)
-        except ApiException as error:
-            self._noted.discard(one.uid)
+        except KubeFailed as error:
             self.log.warning(
-                "%s/%s cannot be ended: %s %s; bind the culler's account to the ClusterRole in "
+                "%s/%s cannot be ended: %s; the culler's account needs the ClusterRole in "
                 "docs/culling.md",
-                one.namespace, one.pod, error.status, error.reason,
+                one.namespace, one.pod, error,
             )  # fmt: skip
             return
         self.culler.memory.add(replace(reclaim, asked_at=now.timestamp()))
@@ -219,28 +215,16 @@ class WorkloadWatch:
         self.log.info("Ended %s/%s: %s", one.namespace, one.pod, one.text)
 
     async def _stop(self, kube: Kube, pod: Pod, text: str) -> None:
-        """End the pod through whatever would start it again. Raises ApiException."""
+        """End the pod through whatever would start it again. Raises KubeFailed."""
         kind, name = pod.owner_kind, pod.owner
         if kind == "ReplicaSet":
-            kind, name = await _owner_of_set(kube, pod)
+            deployment = await kube.deployment_of_set(pod.namespace, name)
+            kind, name = ("Deployment", deployment) if deployment else (kind, name)
         note = {kube.names.ended: json.dumps({"reason": REASON, "text": text})}
-        body: dict[str, Any] = {"metadata": {"annotations": note}}
-        await kube.say(pod, "SliceIdle", f"Ended: {text}")
         if kind == "Job":
-            body["spec"] = {"suspend": True}
-            await kube.batch.patch_namespaced_job(name, pod.namespace, body)
-        elif kind in _SCALED:
-            body["spec"] = {"replicas": 0}
-            patch = getattr(kube.apps, f"patch_namespaced_{_SCALED[kind]}")
-            await patch(name, pod.namespace, body)
+            await kube.suspend_job(pod.namespace, name, note)
+        elif kind in SCALED:
+            await kube.scale_to_none(kind, pod.namespace, name, note)
         else:
-            await kube.core.delete_namespaced_pod(pod.name, pod.namespace)
-
-
-async def _owner_of_set(kube: Kube, pod: Pod) -> tuple[str, str]:
-    """The Deployment behind a ReplicaSet, or the set itself."""
-    found = await kube.apps.read_namespaced_replica_set(pod.owner, pod.namespace)
-    for owner in found.metadata.owner_references or ():
-        if owner.kind == "Deployment":
-            return "Deployment", str(owner.name)
-    return "ReplicaSet", pod.owner
+            await kube.delete_pod(pod)
+        await kube.say(pod, "SliceIdle", f"Ended: {text}")

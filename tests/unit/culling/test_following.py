@@ -45,6 +45,7 @@ TROUBLES = [
     (Trouble.UNKNOWN, replace(GONE, held=True)),
     (Trouble.UNKNOWN, replace(GONE, held=None)),
     (Trouble.UNKNOWN, replace(GONE, running=None)),
+    (Trouble.UNKNOWN, replace(GONE, pods_known=False, pods_missing=True)),
 ]  # fmt: skip
 
 
