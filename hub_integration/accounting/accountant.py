@@ -59,7 +59,7 @@ class Accountant:
         self, first: str, last: str, start: float, end: float, by: Sequence[str], user: str | None
     ) -> list[Row]:
         given = None
-        if self.ledger is not None:
+        if self.ledger is not None and self.ledger.looked() > 0:
             users = None if user is None else [user]
             given = given_of_stays(self.ledger.stays(start, end, users), start, end)
         measured, groups = self.book.read(first, last), self.book.groups(first, last)

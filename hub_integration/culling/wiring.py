@@ -52,13 +52,16 @@ def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
     a setting that there is not.
     """
     from hub_integration.culling.app import SETTINGS, GPUShareCuller
+    from hub_integration.settings import GPUShareSettings
 
     known = GPUShareCuller.class_own_traits(config=True)
     for name in settings:
         if name not in known:
             raise ValueError(f"GPUShareCuller has no setting {name!r}: {', '.join(sorted(known))}")
     spawner = c.GPUShareSpawner
-    shared = {name: spawner[name] for name in _SHARED if name in spawner}
+    # The Hub's own ledger is in the folder that both are started in, if nothing else is said.
+    shared: dict[str, Any] = {"ledger_url": GPUShareSettings.ledger_url.default_value}
+    shared |= {name: spawner[name] for name in _SHARED if name in spawner}
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     chosen = {**shared, **_namespace(c), **dict(c.GPUShareCuller), **settings}
     environment[SETTINGS] = json.dumps(chosen)
@@ -78,6 +81,13 @@ def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
     roles.append({"name": SERVICE, "scopes": scopes, "services": [SERVICE]})
     c.JupyterHub.load_roles = let_in(roles, ACCESS)
     spawner.culler_runs = True
+    if "culler_url" not in spawner:
+        # The spawner says to those who wait who is about to go.
+        from hub_integration.config import _let_in_at_the_culler
+
+        base = str(c.JupyterHub.get("base_url", "/")).rstrip("/")
+        spawner.culler_url = f"{url}{base}/services/{SERVICE}/"
+        _let_in_at_the_culler(c)
 
 
 def let_in(roles: list[Any], scope: str) -> list[Any]:

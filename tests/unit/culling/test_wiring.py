@@ -21,10 +21,13 @@ def test_least_rights_and_shared_settings() -> None:
     c.GPUShareSpawner.extender_url = "https://extender:8443"
     c.KubeSpawner.namespace = "jupyter"
     configure_culler(c, end_kernels=False, interval=5.0)
-    (service,) = c.JupyterHub.services
-    assert service["name"] == SERVICE
+    service, hub = c.JupyterHub.services
+    assert (service["name"], hub["name"]) == (SERVICE, "gpushare-hub")
+    assert c.GPUShareSpawner.culler_url == "http://127.0.0.1:10102/services/gpushare-culler/"
+    assert hub["api_token"] == c.GPUShareSpawner.culler_token
     assert json.loads(service["environment"][SETTINGS]) == {
         "extender_url": "https://extender:8443",
+        "ledger_url": "sqlite:///gpushare-ledger.sqlite",
         "namespace": "jupyter",
         "end_kernels": False,
         "interval": 5.0,
@@ -44,6 +47,7 @@ def test_least_rights_and_shared_settings() -> None:
 
 def test_what_others_configured_stays_and_twice_is_once() -> None:
     c = Config()
+    c.GPUShareSpawner.culler_url = "https://culler.example.org/"
     c.JupyterHub.services = [{"name": "mine"}]
     c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "access:services!service=mine"]}]
     configure_culler(c)
