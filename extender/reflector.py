@@ -103,24 +103,30 @@ class Reflector(Generic[T]):
         """Read everything. Returns the version to watch from."""
         started = self.clock.now()
         facts: list[T] = []
-        query = {"limit": str(_PAGE)}
+        page = await self.api.get(self.path, {"limit": str(_PAGE)})
         while True:
-            try:
-                page = await self.api.get(self.path, query)
-            except ApiError as error:
-                if error.status == 410 and "continue" in query:
-                    # The pages outlived their snapshot: once more, in one piece.
-                    facts, query = [], {}
-                    continue
-                raise
             metadata, items = page.get("metadata"), page.get("items", [])
             if not isinstance(metadata, dict) or not isinstance(items, list | type(None)):
                 # Nothing may be concluded from it, least of all that everything is gone.
                 raise NoAnswer("the list that was answered is none")
-            facts += self._facts(items)
-            if not metadata.get("continue"):
+            token = metadata.get("continue")
+            if not token:
+                facts += self._facts(items)
                 break
-            query = {"limit": str(_PAGE), "continue": str(metadata["continue"])}
+            # The server makes the next page while we read this one.
+            query = {"limit": str(_PAGE), "continue": str(token)}
+            following = asyncio.create_task(self.api.get(self.path, query))
+            try:
+                await asyncio.sleep(0)
+                facts += self._facts(items)
+                page = await following
+            except ApiError as error:
+                if error.status != 410:
+                    raise
+                # The pages outlived their snapshot: once more, in one piece.
+                facts, page = [], await self.api.get(self.path, {})
+            finally:
+                following.cancel()
         version = str(metadata.get("resourceVersion", ""))
         if not version.isdecimal():
             raise NoAnswer(f"the list has no version: {version[:40]!r}")

@@ -17,6 +17,7 @@ from extender.api import KubeApi
 from extender.auth import Gate
 from extender.binder import Binder
 from extender.changes import Changes
+from extender.claims.controller import Controller
 from extender.clock import Clock, LoopClock
 from extender.drift import Drift
 from extender.events import Announcer
@@ -105,6 +106,11 @@ class Service:
             self.clock,
             marker=_markers(rules.names),
         )
+        self.claims = (
+            Controller(api, self.view, self.clock)
+            if any(dialect.claims for dialect in rules.names.spoken)
+            else None
+        )
         self.unhealthy_maps = [
             UnhealthyMaps(api, self.view, dialect.unhealthy_map, self.clock)
             for dialect in rules.names.spoken
@@ -130,11 +136,13 @@ class Service:
 
     def webhook(self, settings: WebhookSettings) -> Webhook:
         """The admission webhook, for a port of its own."""
+        claims = self.claims
         made = Webhook(
             self.view,
             settings.wishes,
             self.unready,
             refuse_too_large=settings.refuse_too_large,
+            claims=(lambda: claims.claims) if claims is not None else None,
         )
         self.metrics.registry.register(admission_counts(made))
         return made
@@ -161,6 +169,8 @@ class Service:
             tasks.create_task(self.pods.run())
             await self.pods.progress.synced.wait()
             self._ready()
+            if self.claims is not None:
+                tasks.create_task(self.claims.run())
             tasks.create_task(self.waiting.run())
             tasks.create_task(self.announcer.run())
             tasks.create_task(self.history.run())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpushare.cards import Card, NodeCards, encode
 from gpushare.names import Names
+from gpushare.units import GIB, Unit
 from playground.addresses import KWOK_PORT, Addresses
 from playground.api import Api
 from playground.bootstrap import RBAC, await_default_account, await_nodes
@@ -59,11 +60,12 @@ class SimulatedNode:
     memory: str = "256Gi"
     pods: int = 110
     tainted: bool = False
+    unit: Unit = GIB
 
     def manifest(self, names: Names | None = None) -> dict[str, Any]:
         """The Node object, with the cards as the device plugin would publish them."""
         names = names or Names()
-        published = NodeCards(self.cards)
+        published = NodeCards(self.cards, self.unit)
         annotations = {MARK: "fake"}
         resources = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
         if self.cards:

@@ -6,8 +6,11 @@ import importlib
 import sys
 
 SUITES = {
+    "coldstart": "tests.bench.coldstart",
     "startup": "tests.bench.startup",
     "verbs": "tests.bench.verbs",
+    "throughput": "tests.bench.throughput",
+    "replay": "tests.bench.replay",
     "prestart": "tests.bench.prestart",
     "node": "tests.bench.node",
     "packing": "tests.bench.packing.__main__",

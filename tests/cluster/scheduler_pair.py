@@ -10,11 +10,12 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,29 @@ class Process:
 class Pair:
     """Both programs."""
 
-    def __init__(self, kubeconfig: Path, scheduler: Path, folder: Path, *, extender: bool = True):
+    def __init__(
+        self,
+        kubeconfig: Path,
+        scheduler: Path,
+        folder: Path,
+        *,
+        extender: bool = True,
+        changes: Mapping[str, Any] | None = None,
+        entry: Mapping[str, Any] | None = None,
+        arguments: Sequence[str] = (),
+        tls: bool = False,
+    ):
+        """``changes`` are made to the scheduler's configuration, ``entry`` to what it is told of the
+        extender; ``arguments`` are the extender's, and ``tls`` says that they give it a certificate."""
+        self.tls = tls
         self.folder = folder
         self.verbs = f"127.0.0.1:{free_port()}"
         self.state = f"127.0.0.1:{free_port()}"
         configuration = folder / "scheduler.yaml"
-        configuration.write_text(
-            yaml.safe_dump(scheduler_configuration(kubeconfig, self.verbs, extender))
-        )
+        told = scheduler_configuration(kubeconfig, self.verbs, extender) | dict(changes or {})
+        for each in told.get("extenders", ()):
+            each |= entry or {}
+        configuration.write_text(yaml.safe_dump(told))
         self.extender = None
         if extender:
             self.extender = Process(
@@ -80,6 +96,7 @@ class Pair:
                     f"--kubeconfig={kubeconfig}",
                     f"--verbs={self.verbs}",
                     f"--state={self.state}",
+                    *arguments,
                 ],
                 folder / "extender.log",
             )
@@ -93,8 +110,12 @@ class Pair:
         """Wait until the extender has read the cluster; how long that took, in seconds."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
-            url = f"http://{self.state}/readyz"
-            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            url = f"{'https' if self.tls else 'http'}://{self.state}/readyz"
+            context = ssl._create_unverified_context() if self.tls else None
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(url, timeout=5, context=context) as answer,
+            ):
                 if answer.status == 200:
                     return time.monotonic() - began
             time.sleep(0.02)
@@ -108,9 +129,9 @@ class Pair:
 
 @contextlib.contextmanager
 def pair(
-    kubeconfig: Path, scheduler: Path, folder: Path, *, extender: bool = True
+    kubeconfig: Path, scheduler: Path, folder: Path, *, extender: bool = True, **more: Any
 ) -> Iterator[Pair]:
-    running = Pair(kubeconfig, scheduler, folder, extender=extender)
+    running = Pair(kubeconfig, scheduler, folder, extender=extender, **more)
     try:
         yield running
     finally:

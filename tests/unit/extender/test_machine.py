@@ -570,7 +570,10 @@ def _with(card: Card, **changes: Any) -> Card:
 @pytest.fixture(autouse=True, scope="module")
 def _impatient() -> Any:
     """Reconnect at once, and leave the garbage alone: the machine cuts and restarts often."""
-    tidy, service.gc = service.gc, SimpleNamespace(collect=int, freeze=int)
+    tidy, service.gc = (
+        service.gc,
+        SimpleNamespace(collect=int, freeze=int, set_threshold=lambda *_: None),
+    )
     patient = (reflector._BACKOFF_FIRST, reflector._BACKOFF_MOST)
     reflector._BACKOFF_FIRST, reflector._BACKOFF_MOST = 0.001, 0.002
     yield
