@@ -12,10 +12,11 @@ import json
 import os
 from pathlib import Path
 
+from hub_integration.config import configure
+
 given = json.loads(Path(os.environ["GPUSHARE_HUB_SETTINGS"]).read_text())
 c = get_config()
 
-c.JupyterHub.spawner_class = "gpushare"
 c.JupyterHub.authenticator_class = "dummy"
 c.DummyAuthenticator.password = given["password"]
 c.Authenticator.allow_all = True
@@ -59,13 +60,20 @@ c.KubeSpawner.delete_grace_period = 1
 # The playground has no cluster DNS.
 c.KubeSpawner.extra_pod_config = {"dnsPolicy": "Default"}
 
-c.GPUShareSpawner.catalogue_file = given["catalogue"]
-c.GPUShareSpawner.extender_url = given["extender_url"]
-c.GPUShareSpawner.extender_ca = given["extender_ca"]
-c.GPUShareSpawner.extender_server_name = given["extender_server_name"]
-c.GPUShareSpawner.extender_token_file = f"{given['folder']}/token"
-for name, value in given["spawner"].items():
-    c.GPUShareSpawner[name] = value
+spawner = {
+    "catalogue_file": given["catalogue"],
+    "extender_url": given["extender_url"],
+    "extender_ca": given["extender_ca"],
+    "extender_server_name": given["extender_server_name"],
+    "extender_token_file": f"{given['folder']}/token",
+    "ledger_url": f"sqlite:///{given['folder']}/ledger.sqlite",
+    **given["spawner"],
+}
+if given["culler"] is not None:
+    port = given["culler_port"]
+    spawner["culler_url"] = f"http://127.0.0.1:{port}/services/gpushare-culler/"
+    spawner["culler_runs"] = True
+configure(c, **spawner)
 
 if given["culler"] is not None:
     from hub_integration.config import configure_culler

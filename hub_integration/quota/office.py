@@ -14,14 +14,14 @@ from hub_integration.quota.rules import Account
 from hub_integration.quota.windows import Window, window
 
 
-class _Desk(Allowance):
+class OfficeDesk(Allowance):  # its name is a section of a configuration: no leading '_'
     """The spawner's settings for one user, without a spawner."""
 
     def __init__(self, config: Any, user: Any, log: logging.Logger) -> None:
         settings = {**config.KubeSpawner, **config.GPUShareSpawner}
         known = self.class_trait_names(config=True)
         own = {name: value for name, value in settings.items() if name in known}
-        super().__init__(config=Config({"_Desk": own}), log=log)
+        super().__init__(config=Config({"OfficeDesk": own}), log=log)
         self.user = user
         self.enable_user_namespaces = settings.get("enable_user_namespaces") is True
         namespace = settings.get("namespace")
@@ -38,7 +38,7 @@ class Office:
 
     async def account(self, user: Any) -> dict[str, Any]:
         """One user's account with those of the groups that bound it."""
-        desk = _Desk(self._config, user, self._log)
+        desk = OfficeDesk(self._config, user, self._log)
         accounts = await desk.accounts()
         mine = next((account for account in accounts if not account.group), None)
         return {
@@ -62,7 +62,7 @@ class Office:
         """Give a user more (or, negative, less) in the windows of now."""
         from tornado.web import HTTPError
 
-        keeper = _Desk(self._config, user, self._log).bookkeeper()
+        keeper = OfficeDesk(self._config, user, self._log).bookkeeper()
         if keeper is None:
             raise HTTPError(409, "GPUShareSpawner.ledger_url or extender_url is not set: no ledger")
         try:
@@ -75,7 +75,7 @@ class Office:
         return await self.account(user)
 
     @staticmethod
-    async def _grants(desk: _Desk, user: str) -> list[Grant]:
+    async def _grants(desk: OfficeDesk, user: str) -> list[Grant]:
         keeper = desk.bookkeeper()
         if keeper is None:
             return []

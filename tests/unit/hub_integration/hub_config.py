@@ -45,15 +45,18 @@ c.JupyterHub.spawner_class = Spawner
 c.JupyterHub.proxy_class = NoProxy
 c.JupyterHub.hub_port = given["port"]
 c.JupyterHub.bind_url = f"http://127.0.0.1:{given['port']}"
-c.JupyterHub.db_url = "sqlite://"
+c.JupyterHub.db_url = given.get("db_url", "sqlite://")
+c.JupyterHub.allow_named_servers = True
 c.JupyterHub.cookie_secret = b"x" * 32
 c.JupyterHub.authenticator_class = "dummy"
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.last_activity_interval = 3600
-c.JupyterHub.load_groups = {"staff": {"users": ["prof"]}}
+c.JupyterHub.load_groups = given.get("groups", {"staff": {"users": ["prof"]}})
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": given.get("slow_spawn_timeout", 10)}
 c.Authenticator.allow_all = True
 c.DummyAuthenticator.password = "pass"
 # zero-to-jupyterhub's.
 c.Spawner.consecutive_failure_limit = 5
 c.Spawner.start_timeout = given.get("start_timeout", 60)
+# Where servers run, the Hub itself answers in their place.
+c.KubeSpawner.port = given["port"]
