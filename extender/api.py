@@ -91,6 +91,10 @@ class KubeApi:
     async def strategic_patch(self, path: str, body: Any) -> dict[str, Any]:
         return await self._request("PATCH", path, None, body, _STRATEGIC)
 
+    async def delete(self, path: str, options: Any) -> dict[str, Any]:
+        """``options`` are v1.DeleteOptions."""
+        return await self._request("DELETE", path, None, options, _JSON)
+
     async def lines(
         self, path: str, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[bytes]:

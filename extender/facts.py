@@ -9,6 +9,7 @@ from typing import Any
 
 from gpushare import cards, placement
 from gpushare.budget import NONE, Amounts, amounts
+from gpushare.dialects.claims import named
 from gpushare.dialects.speech import Told, told
 from gpushare.names import Names
 from gpushare.placement import Placement
@@ -49,7 +50,8 @@ class PodFact:
     ``refusal`` is set where the request is not valid, and ``placement_problem`` where there is a
     placement annotation that is none. ``started``: a container that asks has run, which only a
     valid placement makes possible. ``ended``: no container of it runs any more. ``grace`` is in s.
-    ``told``: the cards that another system's annotations name, where these may be believed. ``cpu`` is
+    ``told``: the cards that another system's annotations name, where these may be believed. ``claims``: the
+    claim of Elastic GPU that each container names. ``cpu`` is
     what its containers request, in mCPU.
     """
 
@@ -74,6 +76,7 @@ class PodFact:
     user: str
     cpu: int = 0
     told: Told = ()
+    claims: tuple[tuple[str, str], ...] = ()
 
 
 class FactReader:
@@ -83,6 +86,7 @@ class FactReader:
         self.names = names
         self.unit = unit
         self.adopt_before = adopt_before
+        self._claims = any(dialect.claims for dialect in names.spoken)
         self._requests: dict[PodRequest, PodRequest] = {NOTHING: NOTHING}
 
     def node(self, node: Mapping[str, Any]) -> NodeFact:
@@ -128,6 +132,7 @@ class FactReader:
             placement=placed,
             placement_problem=placement_problem,
             told=self._told(pod, request) if placed is None else (),
+            claims=tuple(named(pod).items()) if self._claims else (),
             finished=is_finished(pod),
             started=any(_has_run(status) for status in statuses),
             ended=bool(statuses) and not any(_runs(status) for status in statuses),

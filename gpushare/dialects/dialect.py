@@ -124,6 +124,7 @@ class Dialect:
     several_cards: bool = False
     count: str = ""
     unhealthy_map: str = ""
+    claims: str = ""
     routes: str = ""
 
     @property

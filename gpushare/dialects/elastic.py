@@ -97,6 +97,7 @@ def _elastic(name: str, prefix: str) -> Dialect:
         environment=environment,
         told=_indexes_told(marks),
         routes="scheduler",
+        claims=marks,
     )
 
 
