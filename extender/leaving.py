@@ -59,9 +59,49 @@ def ways(request: PodRequest, nodes: Iterable[NodeAccount], most: int = 1) -> li
     if len(request.containers) != 1:
         return []
     demand = request.containers[0].demand
-    found = [way for node in nodes if (way := _on_node(request, demand, node)) is not None]
-    found.sort(key=lambda way: (way.weight, way.node, way.cards))
+    # What is surely needed is quickly known, so that most nodes need not be looked at closely.
+    bounded = [(bound, node) for node in nodes if (bound := _least(request, demand, node)) >= 0]
+    bounded.sort(key=lambda item: (item[0], item[1].name))
+    found: list[Way] = []
+    for bound, node in bounded:
+        if len(found) >= most and bound > found[most - 1].weight[0]:
+            break
+        way = _on_node(request, demand, node)
+        if way is not None:
+            found.append(way)
+            found.sort(key=lambda way: (way.weight, way.node, way.cards))
     return found[:most]
+
+
+def _least(request: PodRequest, demand: Demand, node: NodeAccount) -> int:
+    """So many slices of the node have to end at least; -1 if it can never take the pod."""
+    counts = []
+    for state in node.states():
+        if not state.card.healthy or not request.allows(state.card):
+            continue
+        account = node.accounts.get(state.card.uuid)
+        holders = account.holders if account else {}
+        if demand.whole:
+            counts.append(len(holders))
+            continue
+        mib, percent = demand.on(state.card)
+        shares = holders.values()
+        needed = (
+            _count(sorted((m for m, _ in shares), reverse=True), mib - state.free_mib),
+            _count(sorted((p for _, p in shares), reverse=True), percent - state.free_percent),
+        )
+        if min(needed) >= 0:
+            counts.append(max(needed))
+    return sum(sorted(counts)[: demand.cards]) if len(counts) >= demand.cards else -1
+
+
+def _count(amounts: list[int], short: int) -> int:
+    """How many of the largest make up for ``short``; -1 if all do not."""
+    count = 0
+    while short > 0 and count < len(amounts):
+        short -= amounts[count]
+        count += 1
+    return -1 if short > 0 else count
 
 
 def _on_node(request: PodRequest, demand: Demand, node: NodeAccount) -> Way | None:

@@ -167,7 +167,7 @@ def _add_pods(app: FastAPI, sources: Sources) -> None:
         summary="Pods that wait for a slice, in their order, and why",
     )
     async def waiting() -> Response:
-        line = sources.explainer.line()
+        line = await sources.explainer.line()
         return _json(200, {"waiting": [waiting_object(pod) for pod in line]})
 
     @app.get(

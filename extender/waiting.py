@@ -46,7 +46,7 @@ _REST = 60.0
 # seen for longer has no card emptied for it.
 _ABSENT = 360.0
 # To say what would have to end, so many nodes are looked at.
-_MOST_NODES = 500
+_MOST_NODES = 200
 _OFFERS = 64
 
 

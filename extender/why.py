@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from extender.facts import PodFact
@@ -10,6 +11,7 @@ from extender.line import left_over, places
 from extender.view import ClusterView
 from extender.waiting import Waiter, Waiting
 from gpushare.assignment import CardState, explain
+from gpushare.cards import Card
 from gpushare.placement import Placement
 from gpushare.reasons import Code, Reason
 from gpushare.request import ContainerRequest, PodRequest
@@ -28,7 +30,7 @@ from gpushare.wording import wish
 
 _MOST_WAITING = 1000
 _MOST_WAYS = 3
-_MOST_NODES = 500
+_MOST_NODES = 200
 _LONGEST = 1000
 
 
@@ -41,11 +43,15 @@ class Explainer:
         self._known: dict[PodRequest, tuple[tuple[Obstacle, ...], int, tuple[WayOut, ...]]] = {}
         self._version = -1
 
-    def line(self) -> list[WaitingPod]:
-        """All that wait, in their order."""
+    async def line(self) -> list[WaitingPod]:
+        """All that wait, in their order. The scheduler's verbs get their turn in between."""
         queue = self.waiting.queue()
-        found = zip(queue, places(queue), strict=True)
-        return [self._waiting(waiter, *place) for waiter, place in list(found)[:_MOST_WAITING]]
+        told = []
+        for waiter, place in list(zip(queue, places(queue), strict=True))[:_MOST_WAITING]:
+            if waiter.request not in self._known:
+                await asyncio.sleep(0)
+            told.append(self._waiting(waiter, *place))
+        return told
 
     def why(self, namespace: str, name: str) -> Why | None:
         """About one pod; None for a pod that is not known, or asks for nothing of ours."""
@@ -135,23 +141,20 @@ class Explainer:
 
     def _obstacles(self, request: PodRequest) -> tuple[tuple[Obstacle, ...], int]:
         """What is in the way on the cards that the pod may use; on all cards where it may use none."""
-        fitting: list[Obstacle] = []
-        others: list[Obstacle] = []
-        fits = others_count = 0
+        allows = _Allowed(request)
+        cards: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         for name in self.view.node_names():
-            account = self.view.ledger.nodes[name]
-            for state in account.states():
-                if request.allows(state.card):
-                    fits += 1
-                    if len(fitting) < MOST_REASONS:
-                        fitting.append(self._obstacle(name, state, request))
-                else:
-                    others_count += 1
-                    if len(others) < MOST_REASONS:
-                        others.append(self._obstacle(name, state, request))
-        if fits:
-            return tuple(fitting), fits - len(fitting)
-        return tuple(others), others_count - len(others)
+            for card in self.view.ledger.nodes[name].cards.values():
+                cards[allows(card)].append((name, card.uuid))
+        wanted = cards[True] or cards[False]
+        states: dict[str, dict[str, CardState]] = {}
+        told = []
+        for name, uuid in wanted[:MOST_REASONS]:
+            if name not in states:
+                account = self.view.ledger.nodes[name]
+                states[name] = {state.card.uuid: state for state in account.states()}
+            told.append(self._obstacle(name, states[name][uuid], request))
+        return tuple(told), len(wanted) - len(told)
 
     def _obstacle(self, node: str, state: CardState, request: PodRequest) -> Obstacle:
         card = state.card
@@ -198,6 +201,22 @@ class Explainer:
             sum(mib for mib, _ in shares),
             max((percent for _, percent in shares), default=0),
         )
+
+
+class _Allowed:
+    """``PodRequest.allows``, which is the same for all cards of a model unless cards are named."""
+
+    def __init__(self, request: PodRequest) -> None:
+        self._request = request
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, card: Card) -> bool:
+        if self._request.uuids or self._request.avoids:
+            return self._request.allows(card)
+        known = self._known.get(card.model)
+        if known is None:
+            known = self._known[card.model] = self._request.allows(card)
+        return known
 
 
 _FREE = "has room now; the scheduler has been told"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.leaving import fewest, ways
+from extender.leaving import _on_node, fewest, ways
 from extender.line import Member, Plan, Turn, compete, due_times, left_over, places, plan
 from gpushare.assignment import CardState, assign
 from gpushare.budget import NONE, Amounts
@@ -294,3 +294,32 @@ def test_the_cheapest_way_is_named_first():
     assert len(second.uids) == 5
     (small,) = ways(request(2048), cluster.ledger.nodes.values())
     assert (small.node, len(small.uids)) == ("a", 1)
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([15360, 23028]), min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    st.lists(st.tuples(sizes, st.integers(0, 3)), max_size=12),
+    sizes,
+    st.integers(1, 3),
+)
+@settings(max_examples=150)
+def test_the_cheapest_ways_are_found_without_looking_at_all_closely(nodes, held, wish, most):
+    cluster = Cluster()
+    for i, memory in enumerate(nodes):
+        cluster.node(f"n{i}", *memory)
+    for i, (size, where) in enumerate(held):
+        cluster.hold(f"h{i}", f"n{where % len(nodes)}", size)
+    accounts = cluster.ledger.nodes.values()
+    demand = wish.containers[0].demand
+    closely = [way for node in accounts if (way := _on_node(wish, demand, node)) is not None]
+    closely.sort(key=lambda way: (way.weight, way.node, way.cards))
+    found = ways(wish, accounts, most=most)
+    assert [way.weight for way in found] == [way.weight for way in closely[:most]]
+    for way in found:
+        for uid in way.uids:
+            cluster.ledger.release(uid)
+        states = cluster.states(way.node)
+        assert isinstance(assign("", way.node, states, wish), Placement)
+        break
