@@ -5,7 +5,8 @@ cdi   the node's own NVIDIA CDI spec says what a card needs (nodes, libraries, h
       NVIDIA_VISIBLE_DEVICES is void, as NVIDIA's tools write it into their specs: where the nvidia
       runtime is a node's default, anything else would make it inject the cards a second time.
 env   NVIDIA_VISIBLE_DEVICES alone, with the uuids; the node's classic nvidia runtime does the rest.
-Either way the variable replaces what the pod brought, and GPUSHARE_CARDS has the uuids.
+GPUSHARE_CARDS has the uuids. With containerd these variables replace what pod and image say. With
+CRI-O (tried: 1.34) they do not, so there the pod itself must say 'void', or name its own cards.
 
 Where the container runtime does not heed CDI, none of this reaches a container. Then its variable
 NVIDIA_VISIBLE_DEVICES, which the kubelet fills from an annotation, is all there is: 'downward'
@@ -30,10 +31,10 @@ from device_plugin.verification import describe
 from gpushare.cards import Card
 from gpushare.placement import Share
 from gpushare.visibility import VARIABLE as VISIBLE
+from gpushare.visibility import VOID
 
 log = logging.getLogger(__name__)
 
-VOID = "void"
 DOWNWARD = "downward"
 
 

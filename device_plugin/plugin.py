@@ -39,7 +39,7 @@ from device_plugin.service import Service
 from device_plugin.slice_specs import SliceSpecs, held_by_others
 from device_plugin.status_page import Metrics, StatusPage
 from device_plugin.verdicts import VerdictFile
-from device_plugin.verification import Node, placement_of
+from device_plugin.verification import Node, Visible, placement_of
 from gpushare.cards import NodeCards
 from gpushare.names import Names
 from gpushare.placement import ContainerPlacement
@@ -163,15 +163,24 @@ class Plugin:
             self.unit,
             self.book.startable(),
             self.book.problem,
-            cdi=self._cdi(),
+            visible=self._visible(),
             runtime=self.runtime.name,
             adopt_before=self.settings.adopted,
         )
 
     def in_force(self) -> dict[str, Any]:
         """How containers get their cards here, and by what slices are held."""
-        way = self.delivery.way().value if self._cdi() else DOWNWARD
+        downward = self._visible() is Visible.CARDS
+        way = DOWNWARD if downward else self.delivery.way().value
         return {"v": 1, "delivery": way, **self.enforcing.in_force()}
+
+    def _visible(self) -> Visible:
+        """What a pod's own variable must be on this node."""
+        if not self._cdi():
+            return Visible.CARDS
+        if not self.runtime.pods_win:
+            return Visible.ANY
+        return Visible.VOID if self.delivery.way() is Way.CDI else Visible.CARDS
 
     def _cdi(self) -> bool:
         """Whether containers are given what our specs say.
@@ -277,7 +286,9 @@ class Plugin:
 
     async def _offer(self) -> None:
         # The kubelet's checkpoint has ids of pods that have ended; the API server tells which.
-        await wait_at_most(self.pods.watch.ready, _SYNC_LIMIT)
+        # The node tells which runtime it has, and by that what a container must bring itself.
+        watches = (self.pods.watch.ready, self.publisher.watch.ready)
+        await asyncio.gather(*(wait_at_most(ready, _SYNC_LIMIT) for ready in watches))
         await self.offers.run()
 
     async def _publish(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpushare.names import Names
-from gpushare.visibility import VARIABLE
+from gpushare.visibility import VARIABLE, VOID
 
 _CONTAINER_LISTS = ("initContainers", "containers")
 
@@ -61,12 +61,15 @@ def _variable(entry: Mapping[str, Any]) -> dict[str, Any]:
     kept = {"name": entry.get("name")}
     if entry.get("name") == VARIABLE:
         field = _mapping(_mapping(entry.get("valueFrom")).get("fieldRef"))
-        kept["field"] = str(field.get("fieldPath") or "")
+        kept["source"] = str(field.get("fieldPath") or "")
+        if entry.get("value") == VOID:
+            kept["source"] = VOID
     return kept
 
 
-def visible_field(pod: Mapping[str, Any], container: str) -> str:
-    """The field that the container's NVIDIA_VISIBLE_DEVICES is taken from; '' where it is not.
+def visible_source(pod: Mapping[str, Any], container: str) -> str:
+    """Where the container's NVIDIA_VISIBLE_DEVICES comes from: the path of a field, or 'void' itself;
+    '' for all else.
 
     Of two variables of one name the kubelet takes the last.
     """
@@ -74,7 +77,7 @@ def visible_field(pod: Mapping[str, Any], container: str) -> str:
         for entry in _list(_mapping(pod.get("spec")).get(key)):
             if entry.get("name") == container:
                 own = [e for e in _list(entry.get("env")) if e.get("name") == VARIABLE]
-                return str(own[-1].get("field") or "") if own else ""
+                return str(own[-1].get("source") or "") if own else ""
     return ""
 
 

@@ -33,6 +33,7 @@ class Code(StrEnum):
     NO_DRIVER = "no-driver"
     NO_EDITS = "no-edits"
     NO_CDI = "no-cdi"
+    OWN_VISIBLE = "own-visible"
     OTHER_VISIBLE = "other-visible"
     NOT_NOW = "not-now"
     NOT_WRITTEN = "not-written"
@@ -88,6 +89,12 @@ _SENTENCES: dict[Code, str] = {
         "the container runtime of {node} ({runtime}) does not heed CDI, so container {container} "
         "needs the variable NVIDIA_VISIBLE_DEVICES from {field}, which gpushare's webhook adds when a "
         "pod is created: switch CDI on in the runtime, or the webhook, and create the pod again"
+    ),
+    Code.OWN_VISIBLE: (
+        "the container runtime of {node} ({runtime}) lets what a pod or its image says in "
+        "NVIDIA_VISIBLE_DEVICES count for more than we do, so container {container} needs that "
+        "variable set to void, which gpushare's webhook does when a pod is created: switch the webhook "
+        "on, and create the pod again"
     ),
     Code.OTHER_VISIBLE: (
         "annotation {annotation} says {says}, the placement {placed}; only the gpushare scheduler "

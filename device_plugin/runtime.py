@@ -96,6 +96,14 @@ class Runtime:
         return str(self._info().get("containerRuntimeVersion") or "unknown")
 
     @property
+    def pods_win(self) -> bool:
+        """Whether a pod's or its image's variables replace those of CDI specs.
+
+        With CRI-O they do (seen with 1.34.0), with containerd it is the other way round.
+        """
+        return str(self._info().get("containerRuntimeVersion", "")).startswith("cri-o://")
+
+    @property
     def cdi(self) -> bool | None:
         """Whether it gives containers their CDI devices; None while that is not known."""
         if self._setting != "auto":

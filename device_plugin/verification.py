@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
-from device_plugin.pod import visible_field
+from device_plugin.pod import visible_source
 from device_plugin.refusal import Code, Refused
 from gpushare.cards import Card
 from gpushare.dialects.speech import adopted, told
@@ -21,19 +22,28 @@ from gpushare.pods import annotation, bound_at, pod_ref
 from gpushare.reasons import Refusal
 from gpushare.request import ContainerRequest, Demand, PodRequest, Role, parse_request
 from gpushare.units import Unit, human_mib
-from gpushare.visibility import cards_seen, field_path
+from gpushare.visibility import VOID, cards_seen, field_path
 
 # A driver update changes a card's memory by a little. Slices in per cent of the card follow it.
 _DRIFT = 0.05
+
+
+class Visible(StrEnum):
+    """What the pod's own NVIDIA_VISIBLE_DEVICES must be on a node."""
+
+    ANY = "any"  # ours replaces it
+    VOID = "void"  # it replaces ours: void, or the container's own cards
+    CARDS = "cards"  # it is all there is: the container's own cards
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """The node that a container starts on. ``cards`` by uuid; ``problem`` is why there are none.
 
-    ``resources``: those that we serve. ``cdi``: whether the runtime (``runtime``) heeds CDI; None
-    where that is not known. Pods that were bound before ``adopt_before`` (seconds since the epoch) are
-    believed what another system's annotations say of their cards.
+    ``resources``: those that we serve. ``visible``: what the variable NVIDIA_VISIBLE_DEVICES of a
+    container must be, with this ``runtime``. Pods that were bound before
+    ``adopt_before`` (seconds since the epoch) are believed what another system's annotations say of
+    their cards.
     """
 
     name: str
@@ -42,7 +52,7 @@ class Node:
     cards: Mapping[str, Card]
     problem: str = ""
     resources: tuple[str, ...] = ()
-    cdi: bool | None = True
+    visible: Visible = Visible.ANY
     adopt_before: float = 0.0
     runtime: str = ""
 
@@ -124,18 +134,20 @@ def verify(
 
 
 def check_visible(pod: Mapping[str, Any], placed: ContainerPlacement, node: Node) -> None:
-    """Where CDI may have no effect, the environment is all that says what a container sees.
+    """Where our own variable does not count, the pod's must be as it should.
 
-    Then the variable must come from the annotation, and that must agree with the placement; or a
-    runtime of NVIDIA's shows the container what its image wants, and that is often every card.
-    Raises Refused.
+    Either it comes from the annotation, and that agrees with the placement, or it is void, where the
+    cards come by CDI. Else a runtime of NVIDIA's would show the container what its image wants, and
+    that is often every card. Raises Refused.
     """
-    if node.cdi:
+    if node.visible is Visible.ANY:
         return
-    field = field_path(node.names, placed.name)
-    if visible_field(pod, placed.name) != field:
+    source, field = visible_source(pod, placed.name), field_path(node.names, placed.name)
+    if source == VOID and node.visible is Visible.VOID:
+        return
+    if source != field:
         raise Refused(
-            Code.NO_CDI,
+            Code.NO_CDI if node.visible is Visible.CARDS else Code.OWN_VISIBLE,
             node=node.name,
             runtime=node.runtime,
             container=placed.name,

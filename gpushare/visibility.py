@@ -15,6 +15,7 @@ from gpushare.names import Names
 from gpushare.placement import ContainerPlacement, Placement
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+VOID = "void"  # no card of NVIDIA's runtime: they come by other means, or not at all
 
 
 def cards_seen(placed: ContainerPlacement) -> str:

@@ -81,8 +81,14 @@ def sharing(pod: Object, names: Names, wishes: Wishes) -> Changes:
         env = _clean(container)
         if own and wishes.delivery is Delivery.ENVIRONMENT:
             env.append(visible_variable(names, str(container.get("name", ""))))
-        elif wishes.delivery is Delivery.ENVIRONMENT or wishes.void_others or _hidden(container):
-            # CDI puts its own value over this one, where the container has a slice.
+        elif (
+            own
+            or wishes.delivery is Delivery.ENVIRONMENT
+            or wishes.void_others
+            or _hidden(container)
+        ):
+            # With containerd CDI puts its own value over this one, where the container has a slice.
+            # With CRI-O this one stands, and without it the image's would, which is often 'all'.
             env.append(dict(_NOTHING_SEEN))
         if _hidden(container):
             env += [{"name": name, "value": value} for name, value in _MPS_USUAL.items()]

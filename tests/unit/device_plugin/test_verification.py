@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from device_plugin.pod import essence
 from device_plugin.refusal import Code, Refused
-from device_plugin.verification import check_room, check_visible, verify
+from device_plugin.verification import Visible, check_room, check_visible, verify
 from gpushare.assignment import CardState, assign
 from gpushare.cards import Card
 from gpushare.placement import Placement, Share, encode
@@ -218,39 +218,55 @@ def test_nothing_starts_on_an_amount_that_was_not_asked_for(
     assert share.mib == (mem * 1024 if mem else card.memory * (asked or 0) // 100)
 
 
-def seen_by_environment(value: str | None = "GPU-aaaa", **variable: Any) -> dict[str, Any]:
+def seen_by_environment(says: str | None = "GPU-aaaa", **variable: Any) -> dict[str, Any]:
     """A placed pod as the webhook and the binding leave it, in the shape that the node keeps."""
     key = NAMES.visible("main")
     env = [{"name": "FIRST"}, variable or visible_variable(NAMES, "main")]
     placed = pod(
         container("main", 3, env=env),
         placed=[app("main", Share("GPU-aaaa", 3072, 0))],
-        annotations={} if value is None else {key: value},
+        annotations={} if says is None else {key: says},
     )
     return essence(placed, NAMES)
 
 
-@pytest.mark.parametrize("cdi", [False, None])
-def test_without_cdi_the_environment_must_say_what_the_placement_says(cdi: bool | None) -> None:
-    here = replace(node(), cdi=cdi, runtime="containerd://1.6.28")
-    placed = app("main", Share("GPU-aaaa", 3072, 0))
-    check_visible(seen_by_environment(), placed, here)
-    for wrong, code in (
-        (seen_by_environment("GPU-bbbb"), Code.OTHER_VISIBLE),
-        (seen_by_environment("all"), Code.OTHER_VISIBLE),
-        (seen_by_environment(None), Code.OTHER_VISIBLE),
-        (seen_by_environment(name="NVIDIA_VISIBLE_DEVICES", value="all"), Code.NO_CDI),
-        (seen_by_environment(name="OTHER", value="1"), Code.NO_CDI),
-    ):
-        with pytest.raises(Refused) as refused:
-            check_visible(wrong, placed, here)
-        assert refused.value.code is code
-    check_visible(seen_by_environment("GPU-bbbb"), placed, node())  # CDI's own variable wins
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+PLACED = app("main", Share("GPU-aaaa", 3072, 0))
+
+
+def code_of(one: dict[str, Any], visible: Visible) -> Code | None:
+    try:
+        check_visible(one, PLACED, replace(node(), visible=visible, runtime="cri-o://1.34.0"))
+    except Refused as refused:
+        return refused.code
+    return None
+
+
+@pytest.mark.parametrize(
+    ("one", "void", "cards"),
+    [
+        (seen_by_environment(), None, None),
+        (seen_by_environment(**VOID), None, Code.NO_CDI),
+        (seen_by_environment(**ALL), Code.OWN_VISIBLE, Code.NO_CDI),
+        # Its image may say 'all', and nobody here can see that.
+        (seen_by_environment(name="OTHER", value="1"), Code.OWN_VISIBLE, Code.NO_CDI),
+        (seen_by_environment("GPU-bbbb"), Code.OTHER_VISIBLE, Code.OTHER_VISIBLE),
+        (seen_by_environment("all"), Code.OTHER_VISIBLE, Code.OTHER_VISIBLE),
+        (seen_by_environment(None), Code.OTHER_VISIBLE, Code.OTHER_VISIBLE),
+    ],
+)
+def test_where_the_pods_own_variable_counts_it_must_say_what_the_placement_says(
+    one: dict[str, Any], void: Code | None, cards: Code | None
+) -> None:
+    assert code_of(one, Visible.VOID) == void
+    assert code_of(one, Visible.CARDS) == cards
+    assert code_of(one, Visible.ANY) is None
 
 
 def test_the_last_of_two_variables_counts() -> None:
     twice = seen_by_environment()
-    own = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-    twice["spec"]["containers"][0]["env"].append(own)
+    own = essence(pod(container("main", 3, env=[ALL])), NAMES)["spec"]["containers"][0]["env"]
+    twice["spec"]["containers"][0]["env"] += own
     with pytest.raises(Refused, match="webhook"):
-        check_visible(twice, app("main", Share("GPU-aaaa", 3072, 0)), replace(node(), cdi=False))
+        check_visible(twice, PLACED, replace(node(), visible=Visible.CARDS))
