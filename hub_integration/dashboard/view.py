@@ -283,7 +283,11 @@ def _card(node: Node, card: Card, index: _Index, now: float) -> CardView:
         state=state,
         state_words=words,
         used_words=used,
-        free_words=f"{of_gib(max(0, card.free_mib), card.memory_mib)} free",
+        free_words=(
+            f"{of_gib(max(0, card.free_mib), card.memory_mib)} free"
+            if card.health == HEALTHY
+            else f"{gib(card.memory_mib)} GiB, out of service"
+        ),
         cordoned=card.health == CORDONED,
         segments=tuple(_segments(card)),
         rows=rows,
@@ -327,7 +331,9 @@ def _segments(card: Card) -> Iterable[Segment]:
         rest -= width
         title = f"{gib(card.taken_mib)} GiB held by processes without a slice"
         yield Segment("outside", width, gib(card.taken_mib), 100.0, title, small=width < _SMALL)
-    if card.free_mib > 0 and rest > 0.5:
+    if card.health != HEALTHY and rest > 0.5:
+        yield Segment("free", rest, "" if rest < 20 else "takes nothing new", title=card.health)
+    elif card.free_mib > 0 and rest > 0.5:
         free = gib(card.free_mib)
         small = rest < _SMALL
         yield Segment("free", rest, free if small else f"{free} free", title=f"{free} GiB free")
