@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from extender.schemas import Fit, FitRequest, Where
 from extender.view import ClusterView
@@ -11,7 +11,7 @@ from gpushare.placement import Placement
 from gpushare.request import ContainerRequest, Demand, PodRequest, Role
 
 # Scores for the named nodes, higher is better.
-Rank = Callable[[Sequence[str], PodRequest], Sequence[int]]
+Rank = Callable[[Sequence[str], PodRequest], Mapping[str, int]]
 
 
 class BadFit(ValueError):
@@ -58,7 +58,7 @@ class Fitting:
         if not names:
             return None
         scores = self.rank(names, request)
-        best = max(range(len(names)), key=lambda i: scores[i])
+        best = max(range(len(names)), key=lambda i: scores.get(names[i], 0))
         found = self.view.fit(names[best], "", request)
         if not isinstance(found, Placement):
             return None

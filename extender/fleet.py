@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -207,7 +208,7 @@ class Fleet:
         """The row of each node, -1 for one that is not known."""
         self._refresh()
         get = self._row.get
-        return np.fromiter((get(name, -1) for name in names), np.int64, len(names))
+        return np.fromiter(map(get, names, repeat(-1)), np.int64, len(names))
 
     def _row_of(self, name: str, columns: int) -> int:
         row = self._row.get(name)

@@ -16,8 +16,11 @@ import numpy as np
 from extender.fleet import Fleet
 from extender.scoring import Ask, Scorer, Target, Workload, ladder, make_policy
 from extender.scoring.ask import ask_of
+from extender.scoring.nodes import Floats, Ints
 from gpushare.request import PodRequest, Policy
 
+# So many nodes get a score above 0: the one that is best counts, and some to fall back on.
+_SHOWN = 100
 # Pods between prioritize and bind.
 _REMEMBERED = 4096
 # What scores may keep of earlier looks, in cells (a card as one kind of pod sees it, 110 bytes).
@@ -57,10 +60,12 @@ class Ranking:
 
     def scores(
         self, names: Sequence[str], request: PodRequest, cpu: int = 0, uid: str = ""
-    ) -> list[int]:
-        """A score for each named node. ``cpu`` is what the pod requests, in mCPU."""
+    ) -> dict[str, int]:
+        """The nodes with a score above 0: the best ``_SHOWN`` of the named ones, one of them with the
+        highest score. To kube-scheduler the others have 0. ``cpu`` is what the pod requests, in mCPU.
+        """
         if not names:
-            return []
+            return {}
         rows = self.fleet.rows(names)
         scorer, ask = self._scorer(request), _ask(request, cpu)
         marks = scorer.marks(ask)
@@ -69,14 +74,15 @@ class Ranking:
         if not (values > -np.inf).any():
             # kube-scheduler knows better than we do what is free, for a moment. It still needs one.
             values = np.zeros(len(names))
-        scores = ladder(values, order)
-        row = int(rows[int(np.argmax(scores))])
+        among = _best(values, order)
+        scores = ladder(values[among], order[among])
+        row = int(rows[among[int(np.argmax(scores))]])
         if uid and row >= 0:
             columns = scorer.cards(row, ask, marks)
             self._chosen[uid] = (row, int(self.fleet.table.version[row]), columns)
             if len(self._chosen) > _REMEMBERED:
                 self._chosen.popitem(last=False)
-        return scores
+        return {names[i]: score for i, score in zip(among.tolist(), scores, strict=True) if score}
 
     def prefer(self, uid: str, node: str, request: PodRequest, cpu: int = 0) -> tuple[str, ...]:
         """The cards (uuids) on the node that the policy wants for the pod: those that its score
@@ -99,6 +105,18 @@ class Ranking:
             scorer = Scorer(table, make_policy(policy.value, self._target), remembered)
             self._scorers[policy] = (self._target, table.layout, scorer)
         return scorer
+
+
+def _best(values: Floats, order: Ints) -> Ints:
+    """Indexes of the highest values, the best of all (of equals the first in order) among them."""
+    if len(values) <= _SHOWN:
+        return np.arange(len(values))
+    top = np.flatnonzero(values == values.max())
+    first = top[order[top].argmin()]
+    among = np.argpartition(values, -_SHOWN)[-_SHOWN:]
+    if first not in among:
+        among[0] = first
+    return among
 
 
 def _ask(request: PodRequest, cpu: int) -> Ask:

@@ -76,9 +76,9 @@ class Verbs:
             return b"[]"
         request, _ = self.view.reader.request(args.pod)
         if not self.ready or not request:
-            return wire.scores(args.names, [0] * len(args.names))
+            return wire.scores({})
         cpu, uid = requested_cpu(args.pod), _uid(args.pod)
-        return wire.scores(args.names, self.binder.ranking.scores(args.names, request, cpu, uid))
+        return wire.scores(self.binder.ranking.scores(args.names, request, cpu, uid))
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready:

@@ -144,11 +144,9 @@ def preempt_result(victims: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
     return orjson.dumps({"NodeNameToMetaVictims": nodes})
 
 
-def scores(names: Sequence[str], values: Sequence[int]) -> bytes:
-    """HostPriorityList."""
-    return orjson.dumps(
-        [{"Host": name, "Score": score} for name, score in zip(names, values, strict=True)]
-    )
+def scores(values: Mapping[str, int]) -> bytes:
+    """HostPriorityList. Nodes that are not in it have 0."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in values.items()])
 
 
 def bind_result(error: str = "") -> bytes:

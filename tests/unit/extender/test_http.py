@@ -81,7 +81,7 @@ async def test_both_casings_and_both_kinds_of_nodes(extender: Extender):
 async def test_a_pod_without_a_request_passes_everywhere(extender: Extender):
     answer = extender.filter(pod("p", container()), "n", "cpu", "unknown")
     assert answer["NodeNames"] == ["n", "cpu", "unknown"]
-    assert extender.prioritize(pod("p", container()), "n", "cpu") == {"n": 0, "cpu": 0}
+    assert extender.prioritize(pod("p", container()), "n", "cpu") == {}
 
 
 async def test_several_containers_and_unknown_nodes(extender: Extender):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +18,7 @@ from tests.unit.gpushare.strategies import requests
 
 
 def scored(ranking: Ranking, names: list[str], request: PodRequest) -> dict[str, int]:
-    return dict(zip(names, ranking.scores(names, request), strict=True))
+    return dict.fromkeys(names, 0) | ranking.scores(names, request)
 
 
 def test_binpack_takes_the_tightest_card_and_spread_the_freest():
@@ -48,7 +46,7 @@ def test_scores_are_in_range_with_one_winner_in_any_order(nodes, request, policy
     assert list(scores.values()).count(TOP) == 1
     again = scored(ranking, names[::-1], request)
     assert max(again, key=again.__getitem__) == max(scores, key=scores.__getitem__)
-    assert ranking.scores([], request) == []
+    assert ranking.scores([], request) == {}
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -116,6 +114,17 @@ def test_cpu_of_the_pods_that_are_known_counts_in_scores():
         view._changed(name)
     wants = PodRequest((ContainerRequest("main", Role.APP, Demand(3072, 0)),))
     ranking = Ranking(view.fleet, Policy.FRAGMENTATION)
-    assert ranking.scores(["a", "b"], wants, 2000) == [0, TOP]
-    assert ranking.scores(["a"], wants, 2000) == [TOP]
-    assert json.dumps(ranking.scores(["a", "b"], wants, 0))
+    assert ranking.scores(["a", "b"], wants, 2000) == {"b": TOP}
+    assert ranking.scores(["a"], wants, 2000) == {"a": TOP}
+    assert len(ranking.scores(["a", "b"], wants, 0)) == 2
+
+
+def test_of_many_nodes_the_best_are_named_and_the_first_of_equals_wins():
+    view = view_of({f"n{i:03}": [state(f"c{i}", 15360 if i % 7 else 4096)] for i in range(300)})
+    names = sorted(view.ledger.nodes)[::-1]
+    ranking = Ranking(view.fleet, Policy.BINPACK)
+    scores = ranking.scores(names, single(Demand(3072, 0)))
+    assert 1 < len(scores) <= 100
+    assert [name for name, score in scores.items() if score == TOP] == ["n000"]
+    spread = Ranking(view.fleet, Policy.SPREAD).scores(names, single(Demand(3072, 0)))
+    assert [name for name, score in spread.items() if score == TOP] == ["n001"]
