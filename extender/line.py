@@ -156,20 +156,20 @@ def plan(
     ``may_claim`` is told each pod and whether it fits, and says whether something is kept for it.
     """
     made = Plan()
-    hopeless: set[tuple[PodRequest, int]] = set()
+    left: dict[tuple[PodRequest, int], _Left] = {}
     draining: list[PodRequest] = []
     for member in line:
         if len(made.claims) >= most:
             break
         # Lists of nodes are long, and members with equal ones share one.
         key = (member.request, id(member.offered))
-        claim = None if key in hopeless else _claim(made, room, member)
+        if key not in left:
+            left[key] = _Left(room.fitting(member.offered, member.request))
+        claim = _claim(made, room, member, left[key])
         if claim is not None:
             if may_claim(member, True):
                 made.add(claim)
             continue
-        # What is kept only grows along the line, so whoever asks for the same will not fit either.
-        hopeless.add(key)
         if may_claim(member, False) and not any(compete(member.request, r) for r in draining):
             target = room.target(member.offered, member.request)
             if target is not None:
@@ -180,13 +180,29 @@ def plan(
     return made
 
 
-def _claim(made: Plan, room: Room, member: Member) -> Claim | None:
-    for node in room.fitting(member.offered, member.request):
+class _Left:
+    """The nodes that may still have room for one kind of pod, from the first that does.
+
+    What is kept only grows along the line, so a node that fell out stays out.
+    """
+
+    def __init__(self, nodes: Iterator[str]) -> None:
+        self._nodes = nodes
+        self.node = next(nodes, None)
+
+    def drop(self) -> None:
+        self.node = next(self._nodes, None)
+
+
+def _claim(made: Plan, room: Room, member: Member, left: _Left) -> Claim | None:
+    while left.node is not None:
+        node = left.node
         states, more = left_over(room.states(node), made.by_node.get(node, ()))
         found = room.place(node, member.uid, member.request, states, more)
         if isinstance(found, Placement):
             asked = room.asked(member.request)
             return Claim(member.uid, member.turn, node, found.footprint(), asked)
+        left.drop()
     return None
 
 

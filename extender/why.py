@@ -29,6 +29,7 @@ from gpushare.waiting import (
 from gpushare.wording import wish
 
 _MOST_WAITING = 1000
+_MOST_TOLD = 4000
 _MOST_WAYS = 3
 _MOST_NODES = 200
 _LONGEST = 1000
@@ -46,11 +47,14 @@ class Explainer:
     async def line(self) -> list[WaitingPod]:
         """All that wait, in their order. The scheduler's verbs get their turn in between."""
         queue = self.waiting.queue()
+        found = list(zip(queue, places(queue), strict=True))[:_MOST_WAITING]
+        # A long line is told in fewer words about each.
+        most = max(4, min(MOST_REASONS, _MOST_TOLD // max(1, len(found))))
         told = []
-        for waiter, place in list(zip(queue, places(queue), strict=True))[:_MOST_WAITING]:
-            if waiter.request not in self._known:
+        for i, (waiter, place) in enumerate(found):
+            if waiter.request not in self._known or i % 20 == 0:
                 await asyncio.sleep(0)
-            told.append(self._waiting(waiter, *place))
+            told.append(self._waiting(waiter, *place, most))
         return told
 
     def why(self, namespace: str, name: str) -> Why | None:
@@ -87,8 +91,9 @@ class Explainer:
         ref = fact.ref
         return PlacedPod(ref.namespace, ref.name, ref.uid, placement.node, tuple(held))
 
-    def _waiting(self, waiter: Waiter, place: int, of: int) -> WaitingPod:
+    def _waiting(self, waiter: Waiter, place: int, of: int, most: int = MOST_REASONS) -> WaitingPod:
         obstacles, more, ways_out = self._about(waiter.request)
+        more += len(obstacles[most:])
         demand = _largest(waiter.request).demand
         return WaitingPod(
             namespace=waiter.ref.namespace,
@@ -103,7 +108,7 @@ class Explainer:
             models=waiter.request.models,
             place=place,
             of=of,
-            reasons=self._with_kept(waiter, obstacles),
+            reasons=self._with_kept(waiter, obstacles[:most]),
             more=more,
             would_end=ways_out,
         )
