@@ -275,10 +275,9 @@ def test_a_card_named_in_the_map_of_unhealthy_cards_takes_nothing(
             pods.create(manifest)
         pods.await_any("running", lambda p: p.status.phase == "Running", timeout=120)
         pods.await_any(
-            "waiting",
+            "refused",
             lambda p: any(
-                c.type == "PodScheduled" and "unhealthy-gpu ConfigMap" in (c.message or "")
-                for c in p.status.conditions or []
+                c.type == "PodScheduled" and c.status == "False" for c in p.status.conditions or []
             ),
             timeout=120,
         )
@@ -286,6 +285,82 @@ def test_a_card_named_in_the_map_of_unhealthy_cards_takes_nothing(
         assert [card.index for p in running for card in card_of(core, p)] == [0]
     finally:
         core.delete_namespaced_config_map(name, "kube-system")
+
+
+ELASTIC = "elasticgpu.io"
+
+
+def test_a_claim_binds_with_its_pod_and_is_released_after_it(
+    api: client.ApiClient, pods: Pods
+) -> None:
+    """The kinds on the real API server: schemas, status subresources, finalizers, the webhook."""
+    custom = client.CustomObjectsApi(api)
+    cards_there = custom.list_cluster_custom_object(ELASTIC, "v1alpha1", "gpus")["items"]
+    assert len(cards_there) >= 6, "one for each card"
+    assert {card["status"]["state"] for card in cards_there} == {"Healthy"}
+    own = f"shared-{pods.namespace}"
+    kinds = {"apiVersion": f"{ELASTIC}/v1alpha1"}
+    egpu_class = {
+        **kinds,
+        "kind": "ElasticGPUClass",
+        "metadata": {"name": own},
+        "provisioner": "gpushare.provisioner.elasticgpu.io",
+    }
+    custom.create_cluster_custom_object(ELASTIC, "v1alpha1", "elasticgpuclasses", egpu_class)
+    claim: dict[str, Any] = {
+        **kinds,
+        "kind": "ElasticGPUClaim",
+        "metadata": {"name": "small"},
+        "spec": {
+            "elasticGPUClassName": own,
+            "resources": {"requests": {f"{ELASTIC}/gpu-memory": 4096, f"{ELASTIC}/gpu-core": 20}},
+        },
+    }
+    place = (ELASTIC, "v1alpha1", pods.namespace, "elasticgpuclaims")
+    with pytest.raises(client.ApiException, match="elasticGPUClassName"):
+        custom.create_namespaced_custom_object(*place, {**claim, "spec": {}})
+    custom.create_namespaced_custom_object(*place, claim)
+    await_claim(custom, pods.namespace, "Pending")
+    manifest = pod("claimer", {}, **{f"egpuc.{ELASTIC}/main": "small"})
+    pods.create(manifest)
+    running = pods.await_running("claimer", timeout=180)
+    limits = running.spec.containers[0].resources.limits
+    assert (limits[f"{ELASTIC}/gpu-memory"], limits[f"{ELASTIC}/gpu-core"]) == ("4096", "20")
+    bound = await_claim(custom, pods.namespace, "Bound")
+    made = custom.get_cluster_custom_object(
+        ELASTIC, "v1alpha1", "elasticgpus", bound["spec"]["elasticGPUName"]
+    )
+    (share,) = placement(running).containers[0].shares
+    assert made["spec"]["gpuShare"]["gpuName"] == share.card.lower()
+    assert made["spec"]["claimRef"]["uid"] == bound["metadata"]["uid"]
+    custom.delete_namespaced_custom_object(*place, "small")
+    leaving = custom.get_namespaced_custom_object(*place, "small")
+    assert leaving["metadata"]["deletionTimestamp"], "its pod still runs"
+    pods.delete("claimer")
+    pods.await_gone("claimer")
+    for event in watch.Watch().stream(
+        custom.list_namespaced_custom_object, *place, timeout_seconds=60
+    ):
+        if event["type"] == "DELETED":
+            break
+    with pytest.raises(client.ApiException, match="404"):
+        custom.get_namespaced_custom_object(*place, "small")
+    custom.delete_cluster_custom_object(ELASTIC, "v1alpha1", "elasticgpuclasses", own)
+
+
+def await_claim(custom: client.CustomObjectsApi, namespace: str, phase: str) -> Any:
+    stream = watch.Watch().stream(
+        custom.list_namespaced_custom_object,
+        ELASTIC,
+        "v1alpha1",
+        namespace,
+        "elasticgpuclaims",
+        timeout_seconds=90,
+    )
+    for event in stream:
+        if event["object"].get("status", {}).get("phase") == phase:
+            return event["object"]
+    raise AssertionError(f"the claim is not {phase} after 90 s")
 
 
 SIMULATED = 12
