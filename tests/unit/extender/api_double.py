@@ -49,6 +49,8 @@ class ApiDouble:
     page: int = 0
     noise: dict[str, list[bytes]] = field(default_factory=lambda: {"nodes": [], "pods": []})
     skew: float = 0
+    answering: asyncio.Event | None = None
+    """Where set, a binding is done but answered only after this event."""
     _stir: set[asyncio.Event] = field(default_factory=set)
     _cut: int = 0
 
@@ -242,6 +244,8 @@ class ApiDouble:
         pod["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
         self.put("pods", pod)
         self.bindings.append(body)
+        if self.answering is not None:
+            await self.answering.wait()
         return web.json_response({"kind": "Status", "status": "Success"}, status=201)
 
     async def _touch(self, request: web.Request) -> web.Response:
