@@ -4,7 +4,7 @@ what the test says it is."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Programs:
         self._pods = pods
         self.cards: SimulatedCards = node_cards(Cluster().cards_root(NODE))
 
-    def pids(self, pod: str, at_least: int = 1, timeout: float = 20) -> list[int]:
+    def pids(self, pod: str, at_least: int = 1, timeout: float = 60) -> list[int]:
         """The pids of the pod's processes as the node sees them, oldest first."""
         uid = self._pods.read(pod).metadata.uid
         deadline = time.monotonic() + timeout
@@ -63,6 +63,12 @@ class Programs:
         """The process holds so much of the card now."""
         with self.cards.edit() as edit:
             edit.add_process(card, pid, mib, sm=sm)
+
+    def hold_all(self, pids: Iterable[int], mib: int, card: int = 0) -> None:
+        """All of them at once: no look at the card falls in between."""
+        with self.cards.edit() as edit:
+            for pid in pids:
+                edit.add_process(card, pid, mib)
 
     def run(self, pod: str, command: list[str]) -> str:
         """Run a command in the pod, as `kubectl exec` does; its output."""
@@ -99,7 +105,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def await_end(pid: int, timeout: float) -> float:
+def await_end(pid: int, timeout: float = 90) -> float:
     """The seconds until the process ended."""
     began = time.monotonic()
     while alive(pid):

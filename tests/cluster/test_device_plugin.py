@@ -10,7 +10,7 @@ from kubernetes import client
 
 from gpushare.placement import ContainerPlacement
 from gpushare.request import Role
-from tests.cluster.binder import Binder, slice_specs
+from tests.cluster.binder import NODE, Binder, slice_specs
 from tests.cluster.pods import NAMES, Pods, container, pod
 
 
@@ -105,7 +105,18 @@ def test_specs_come_and_go_with_containers(binder: Binder, pods: Pods) -> None:
     assert {json.loads(path.read_text())["kind"] for path in new} == {NAMES.cdi_kind}
     for name in names:
         pods.delete(name, grace=0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while slice_specs() & new:
         assert time.monotonic() < deadline, "specs of gone containers stay"
         time.sleep(0.2)
+
+
+def test_the_node_says_what_it_has_and_how_it_gives_it(api: client.ApiClient) -> None:
+    node = client.CoreV1Api(api).read_node(NODE)
+    labels = node.metadata.labels
+    assert labels["nvidia.com/gpu.product"] == "Tesla-T4"
+    assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"]) == ("2", "15360")
+    assert "nvidia.com/gpu.present" not in labels  # by that NVIDIA's own plugin would come here
+    said = json.loads(node.metadata.annotations[NAMES.in_force])
+    assert (said["level"], said["delivery"]) == ("watchdog", "cdi")
+    assert set(said["compute"].values()) == {"best-effort"}

@@ -116,7 +116,7 @@ def test_what_a_slice_uses(
     _, one, two = programs.pids("using", at_least=3)
     programs.hold(one, 1000, sm=40)
     programs.hold(two, 500)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while True:
         usage = agent.usage()
         mine = [s for s in usage.slices if s.pod == "using"]
@@ -129,7 +129,7 @@ def test_what_a_slice_uses(
     assert (its.memory_held, its.compute_held) == ("watchdog", "best-effort")
     (container,) = its.containers
     assert (container.name, container.used_mib, container.processes) == ("notebook", 1500, 2)
-    assert time.time() - its.last_kernel < 15
+    assert time.time() - its.last_kernel < 90
     cards = {card.uuid: card for card in usage.cards}
     assert cards[share.card].used_mib == 1500 + 399
     page = agent.metrics()

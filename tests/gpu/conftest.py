@@ -87,11 +87,13 @@ _CUDA = r"""
 #include <cstdlib>
 #include <cuda_runtime.h>
 __global__ void touch(char *p) { p[0] = 1; }
-int main(int, char **argv) {
+int main(int argc, char **argv) {
     size_t want = (size_t)atoll(argv[1]) << 20, free = 0, total = 0;
     char *p = nullptr;
     int sms = 0;
-    cudaError_t got = cudaMalloc(&p, want);
+    bool managed = argc > 2;
+    cudaError_t got = managed ? cudaMallocManaged(&p, want) : cudaMalloc(&p, want);
+    if (managed && got == cudaSuccess) cudaMemset(p, 1, want);  // it comes to the card when used
     cudaMemGetInfo(&free, &total);
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
     printf("%s total=%zu sms=%d\n", got == cudaSuccess ? "ok" : cudaGetErrorName(got), total >> 20, sms);

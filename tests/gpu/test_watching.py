@@ -44,6 +44,24 @@ def test_a_programs_memory_and_its_context(card: str, program: list[str], record
     assert running.pid not in sample.memory
 
 
+def test_managed_memory(card: str, program: list[str], record_property) -> None:
+    """How much of it NVML counts: docs/enforcement.md leaves that open."""
+    if len(program) != 1:
+        pytest.skip("nvcc is needed for a program with managed memory")
+    running = subprocess.Popen(
+        [*program, "1024", "managed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("ok")
+        (sample,), _ = Sampler().look([card])
+        held = sample.memory.get(running.pid) or 0
+        record_property("managed_mib_counted_of_1024", held)
+        assert held >= 1024, f"NVML counts {held} MiB of 1024 MiB of managed memory"
+    finally:
+        end(running)
+
+
 def test_two_programs_are_two_processes(card: str, program: list[str]) -> None:
     one, _ = start(program, 512)
     two, _ = start(program, 512)
