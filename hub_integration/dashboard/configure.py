@@ -14,10 +14,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from traitlets.config import LazyConfigValue
+
 NAME = "gpushare-dashboard"
 CULLER = "gpushare-culler"
 PORT = 10103
-CULLER_PORT = 10102
 # What a person's login here may do at the Hub, as far as that person may: no more than these.
 _PERSONS_SCOPES = (
     "admin-ui",  # tells admins from others
@@ -46,12 +47,11 @@ def configure_dashboard(
     ``c.GPUShareSpawner`` where they are not given.
     """
     base = str(_value(c, "JupyterHub", "base_url") or "/").rstrip("/")
-    services = list(_value(c, "JupyterHub", "services") or [])
-    roles = list(_value(c, "JupyterHub", "load_roles") or [])
+    services = [s for s in _listed(c, "services") if s.get("name") != NAME]
+    roles = [role for role in _listed(c, "load_roles") if role.get("name") != NAME]
     if culler_url is None:
-        there = any(service.get("name") == CULLER for service in services)
-        address = f"http://127.0.0.1:{CULLER_PORT}{base}/services/{CULLER}"
-        culler_url = address if there else ""
+        at = next((str(s.get("url", "")) for s in services if s.get("name") == CULLER), "")
+        culler_url = f"{at}{base}/services/{CULLER}" if at else ""
     for name in ("extender_url", "extender_ca", "extender_server_name", "extender_token_file"):
         value = settings.get(name) or _value(c, "GPUShareSpawner", name)
         if isinstance(value, str):
@@ -91,6 +91,14 @@ def _for_everybody(roles: list[dict[str, Any]], scopes: list[str]) -> dict[str, 
             role["scopes"] = list(dict.fromkeys([*role.get("scopes", ["self"]), *scopes]))
             return {}
     return {"name": "user", "scopes": ["self", *scopes]}
+
+
+def _listed(c: Any, name: str) -> list[Any]:
+    """A list that may have been set, or only been appended to."""
+    value = _value(c, "JupyterHub", name)
+    if isinstance(value, LazyConfigValue):
+        value = value.get_value([])
+    return list(value or [])
 
 
 def _value(c: Any, section: str, name: str) -> Any:

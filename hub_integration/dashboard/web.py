@@ -317,9 +317,12 @@ class _Routes:
             if session.forged(request.headers.get("X-XSRFToken") or form.get("_xsrf")):
                 raise _Refused(403, "This page is too old: load it again.")
             said = await act(session, form)
+            next_look = self.its.feed.next_look
             self.its.feed.look_soon()
             if "application/json" in request.headers.get("Accept", ""):
                 return JSONResponse({"detail": said})
+            with contextlib.suppress(TimeoutError):  # a page without a stream shows what was done
+                await asyncio.wait_for(next_look.wait(), _SLOWLY)
             back = "cluster" if form.get("back") == "cluster" else ""
             return RedirectResponse(self.prefix + back, 303)
 
