@@ -325,7 +325,9 @@ class Extender(Application):
                 servers.append(self._guarded(service))
             hook = WebhookSettings(parent=self)
             if hook.address:
-                servers.append(Port(hook, service.webhook(hook), api))
+                port = Port(hook, service.webhook(hook), api)
+                service.starting.append(port.starting)
+                servers.append(port)
             stop = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)

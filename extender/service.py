@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from fastapi import FastAPI
@@ -116,6 +116,8 @@ class Service:
             for dialect in rules.names.spoken
             if dialect.unhealthy_map
         ]
+        # Parts beside this one that /readyz waits for: each says why it is not up yet, or ''.
+        self.starting: list[Callable[[], str]] = []
         self._progress = {"nodes": self.nodes.progress, "pods": self.pods.progress}
         self.verbs.on_refused += [self._refused, self.announcer.refused]
         self.metrics.registry.register(CardCollector(self.view, self.usage))
@@ -131,6 +133,7 @@ class Service:
             fitting=Fitting(self.view, self.ranking.scores),
             planner=Planner(self.view, self.waiting, self.usage),
             unready=self.unready,
+            starting=self._starting,
         )
         self.state_app: FastAPI = state.application(sources, self.gate, self.metrics)
 
@@ -154,6 +157,10 @@ class Service:
                 problem = progress.problem
                 return f"the {what} are not read yet" + (f": {problem}" if problem else "")
         return ""
+
+    def _starting(self) -> str:
+        """What else is not up yet, or ''."""
+        return next((why for part in self.starting if (why := part())), "")
 
     async def run(self) -> None:
         """Follow the cluster, wake and tell pods. Ends only by cancellation."""

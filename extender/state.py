@@ -36,7 +36,8 @@ _MOST_WAITING = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the answers are made of. ``unready`` says why there is none yet, or ''."""
+    """What the answers are made of. ``unready`` says why there is none yet, or ''; ``starting`` what
+    else of the extender is not up yet, which is for /readyz alone."""
 
     view: ClusterView
     waiting: Waiting
@@ -47,6 +48,7 @@ class Sources:
     fitting: Fitting
     planner: Planner
     unready: Callable[[], str]
+    starting: Callable[[], str] = str
 
 
 def application(sources: Sources, gate: Gate, metrics: Metrics) -> FastAPI:
@@ -91,7 +93,7 @@ def application(sources: Sources, gate: Gate, metrics: Metrics) -> FastAPI:
 
     @app.get("/readyz", include_in_schema=False)
     async def readyz() -> PlainTextResponse:
-        why = sources.unready()
+        why = sources.unready() or sources.starting()
         return PlainTextResponse(why or "ok", status_code=503 if why else 200)
 
     @app.get("/metrics", include_in_schema=False)

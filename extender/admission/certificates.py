@@ -131,6 +131,8 @@ class Keeper:
         self.place = place
         self.cert, self.key = folder / "tls.crt", folder / "tls.key"
         self.problem = ""
+        # Whether the API server was told whom to trust, once at least.
+        self.trusted = False
 
     async def run(self, ready: asyncio.Event) -> None:
         """``ready`` is set once there is a certificate to serve."""
@@ -141,7 +143,7 @@ class Keeper:
                 self._write(keys)
                 ready.set()
                 await self._trust(keys)
-                self.problem = ""
+                self.trusted, self.problem = True, ""
             except (ApiError, NoAnswer, OSError) as error:
                 wait = _AGAIN
                 text = f"the webhook's certificate cannot be kept: {error}"

@@ -33,13 +33,26 @@ class Port:
         self._sock = address.listen("Webhook.address")
         self._server: Server | None = None
         self._stopped = asyncio.Event()
+        self._keeper: Keeper | None = None
+        self._open = False
+
+    def starting(self) -> str:
+        """Why the API server cannot call it yet, or ''. It says nothing more once it could."""
+        if not self._open:
+            keeper = self._keeper
+            trusted = self._place is None or (keeper is not None and keeper.trusted)
+            self._open = self._server is not None and trusted
+        if self._open:
+            return ""
+        problem = self._keeper.problem if self._keeper else ""
+        return problem or "the webhook has no certificate yet"
 
     async def run_until_stopped(self) -> None:
         if self._place is None:
             await self._serve(Certificate(self._settings.tls_cert, self._settings.tls_key))
             return
         with tempfile.TemporaryDirectory(prefix="webhook-") as folder:
-            keeper = Keeper(self._api, self._place, Path(folder))
+            keeper = self._keeper = Keeper(self._api, self._place, Path(folder))
             ready = asyncio.Event()
             keeping = asyncio.create_task(keeper.run(ready))
             waiting = [asyncio.create_task(e.wait()) for e in (ready, self._stopped)]

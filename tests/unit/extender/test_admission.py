@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -11,16 +12,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traitlets import TraitError
 
 from extender.admission import never
 from extender.admission.certificates import Keeper, Keys, Place, read, renewed
 from extender.admission.mutate import Changes, Delivery, Wishes, others, sharing
 from extender.admission.review import Webhook, application
+from extender.admission.serving import Port
+from extender.admission.settings import Webhook as Settings
 from extender.api import ApiError
+from extender.server import CannotListen
 from extender.view import ClusterView
 from gpushare.assignment import assign
 from gpushare.cards import Card
@@ -28,7 +34,7 @@ from gpushare.names import Names
 from gpushare.placement import Placement
 from gpushare.request import PodRequest, parse_request
 from tests.unit.extender.api_double import ApiDouble
-from tests.unit.extender.conftest import RULES, HandClock, running
+from tests.unit.extender.conftest import RULES, HandClock, running, until
 from tests.unit.extender.objects import a10, node, pod, t4
 from tests.unit.extender.test_http import served
 from tests.unit.gpushare.strategies import json_values
@@ -345,3 +351,43 @@ async def test_replicas_agree_on_one_certificate(tmp_path: Path, rivalry: bool):
     hook = store.hooks["webhooks"][0]["clientConfig"]
     assert base64.b64decode(hook["caBundle"]) == keys.bundle
     assert hook["service"] == {"name": "s"}
+
+
+async def test_the_port_opens_with_a_certificate_that_its_bundle_trusts(tmp_path: Path):
+    hooked_to = Settings(address="127.0.0.1:0", namespace="gpushare")
+    store = Store()
+    hook = Webhook(ClusterView(RULES, HandClock()), ALL, lambda: "")
+    port = Port(hooked_to, hook, store)  # type: ignore[arg-type]
+    number = port._sock.getsockname()[1]
+    port._sock.listen()
+    assert port.starting() == "the webhook has no certificate yet"
+    task = asyncio.create_task(port.run_until_stopped())
+    await until(lambda: not port.starting(), "it is up and trusted")
+    bundle = base64.b64decode(store.hooks["webhooks"][0]["clientConfig"]["caBundle"])
+    trust = ssl.create_default_context(cadata=bundle.decode())
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"https://127.0.0.1:{number}/v1/pods",
+            json=review(pod("p", mem=3)),
+            ssl=trust,
+            server_hostname="gpushare-webhook.gpushare.svc",
+        ) as answer,
+    ):
+        assert (await answer.json())["response"]["allowed"]
+    port.stop()
+    await task
+
+
+def test_a_webhook_without_any_certificate_says_which_settings_it_needs(monkeypatch):
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    hook = Webhook(ClusterView(RULES, HandClock()), ALL, lambda: "")
+    for wrong, says in (
+        (Settings(address="127.0.0.1:0"), "Webhook.namespace"),
+        (Settings(address="127.0.0.1:0", tls_cert="x"), "need each other"),
+        (Settings(address="nowhere", namespace="n"), "Webhook.address"),
+    ):
+        with pytest.raises(CannotListen, match=says):
+            Port(wrong, hook, Store())  # type: ignore[arg-type]
+    with pytest.raises(TraitError, match="is no toleration"):
+        Settings(tolerations=[{"keys": "x"}])
