@@ -35,11 +35,15 @@ def due(judged: Judged, now: datetime) -> timedelta | None:
 
 
 def longest_idle(kernels: Sequence[Kernel], limit: timedelta, now: datetime) -> Kernel | None:
-    """The kernel to end: idle, and unused for at least ``limit``."""
+    """The kernel to end: not busy, and unused for at least ``limit``.
+
+    One that nobody connected to stays "starting" for ever, so idle is whatever is not busy, as for
+    Jupyter's own culling of kernels.
+    """
     idle = [
         (kernel.last_activity, kernel.id, kernel)
         for kernel in kernels
-        if kernel.state == "idle" and kernel.last_activity is not None
+        if kernel.state != "busy" and kernel.last_activity is not None
     ]
     chosen = [entry for entry in idle if now - entry[0] >= limit]
     return min(chosen)[2] if chosen else None

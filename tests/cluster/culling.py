@@ -70,6 +70,7 @@ class Culling:
         self._catalogue.write_text(CATALOGUE)
         self.hub = self._hub({})
         self.users: dict[str, HubUser] = {}
+        self.began = datetime.now(UTC).isoformat()  # what was before is none of ours
 
     def _hub(self, settings: Mapping[str, object], **more: Any) -> Hub:
         return Hub(
@@ -132,6 +133,7 @@ class Culling:
 
     def reclaims(self, user: str = "", **match: Any) -> list[dict[str, Any]]:
         found = self.get("api/reclaimed", **({"user": user} if user else {}))["reclaimed"]
+        found = [r for r in found if r["decided_at"] >= self.began]
         return [r for r in found if all(r[key] == value for key, value in match.items())]
 
     def await_verdict(

@@ -41,7 +41,7 @@ def kernel(name: str, state: str, used: datetime | None) -> Kernel:
 def test_the_longest_idle_goes_and_never_a_busy_one() -> None:
     kernels = [
         kernel("new", "idle", at(9)),
-        kernel("old", "idle", at(2)),
+        kernel("old", "starting", at(2)),
         kernel("older-but-busy", "busy", at(0)),
         kernel("unknown", "idle", None),
     ]
