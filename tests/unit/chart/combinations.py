@@ -23,6 +23,8 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "schedulerName": "cards",
         "nameOverride": "cards",
     },
+    "asked by certificate": {"scheduler": {"asked": {"by": "mtls", "clientCA": "callers"}}},
+    "asked through the proxy": {"scheduler": {"asked": {"by": "proxy"}}},
     "scheduler alone": {"devicePlugin": {"enabled": False}},
     "agent without devices": {"devicePlugin": {"access": "none"}},
     "agent by runtime class": {"devicePlugin": {"access": "runtime"}},

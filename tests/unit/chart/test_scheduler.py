@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import yaml
 
 from extender.app import Extender
+from extender.scheduler_config import MTLS, PROXY
 from gpushare.names import SCHEDULER_NAME, Names
-from tests.unit.chart.rendering import Chart, Release
+from tests.unit.chart.rendering import Chart, Refused, Release
 
 NAME = SCHEDULER_NAME
 
@@ -131,3 +133,64 @@ def test_new_settings_make_new_pods(chart: Chart) -> None:
 
     assert checksum({}) == checksum({})
     assert checksum({}) != checksum({"scheduler": {"weight": 3}})
+
+
+def outside(chart: Chart, by: str, **more: object) -> Release:
+    return chart.render({"scheduler": {"asked": {"by": by, **more}}})
+
+
+def test_cluster_s_own_scheduler_is_served_by_certificate(chart: Chart) -> None:
+    release = outside(chart, "mtls", clientCA="callers")
+    (extender,) = release.pod_spec("Deployment", "gpushare-user-scheduler")["containers"]
+    assert extender["name"] == "extender"
+    settings = extender_config(release)["Extender"]
+    assert settings["verbs_tls_address"] == "0.0.0.0:39998"
+    assert settings["verbs_client_ca"] == "/etc/gpushare/callers/ca.crt"
+    assert settings["verbs_client_names"] == ["system:kube-scheduler"]
+    assert "verbs_secret" not in settings
+    assert {"name": "callers", "configMap": {"name": "callers"}} in release.pod_spec(
+        "Deployment", "gpushare-user-scheduler"
+    )["volumes"]
+    with pytest.raises(Refused, match=r"scheduler\.asked\.clientCA is not set"):
+        outside(chart, "mtls")
+
+
+def test_through_the_proxy_only_with_the_secret(chart: Chart) -> None:
+    release = outside(chart, "proxy")
+    secret = release.of("Secret", "gpushare-extender-verbs")["data"]["secret"]
+    assert len(base64.b64decode(secret)) == 48
+    settings = extender_config(release)["Extender"]
+    assert settings["verbs_secret"] == "/etc/gpushare/callers/secret"
+    (rule,) = release.of("Role", "gpushare-extender-verbs")["rules"]
+    assert rule["resourceNames"] == ["https:gpushare-extender:verbs"]
+    own = outside(chart, "proxy", existingSecret="mine")
+    assert "gpushare-extender-verbs" not in own.names("Secret")
+
+
+@pytest.mark.parametrize(("by", "more"), [("mtls", {"clientCA": "callers"}), ("proxy", {})])
+def test_one_extender_and_no_scheduler_of_ours(
+    chart: Chart, by: str, more: dict[str, object]
+) -> None:
+    """Two extenders without a lease would give away the same memory twice."""
+    release = outside(chart, by, **more)
+    deployment = release.of("Deployment", "gpushare-user-scheduler")["spec"]
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+    assert "gpushare-user-scheduler" not in release.names("ConfigMap")
+    roles = {b["roleRef"]["name"] for b in release.all("ClusterRoleBinding")}
+    assert not roles & {"system:kube-scheduler", "system:volume-scheduler"}
+    ports = {
+        p["name"]: p["port"] for p in release.of("Service", "gpushare-extender")["spec"]["ports"]
+    }
+    assert ports == {"state": 8443, "verbs": 39998}
+    ingress = release.of("NetworkPolicy", "gpushare-user-scheduler")["spec"]["ingress"]
+    assert {"ports": [{"protocol": "TCP", "port": "verbs"}]} in ingress
+
+
+def test_printed_configuration_leads_to_the_service(chart: Chart) -> None:
+    """What the extender prints for others, against what the chart makes."""
+    release = outside(chart, "mtls", clientCA="callers")
+    service = release.of("Service", "gpushare-extender")
+    (port,) = (p["port"] for p in service["spec"]["ports"] if p["name"] == "verbs")
+    assert MTLS.url == f"https://gpushare-extender.gpushare.svc:{port}/scheduler"
+    assert "/services/https:gpushare-extender:verbs/proxy/" in PROXY.url

@@ -15,6 +15,16 @@
       "turn_seconds" .Values.scheduler.line.turnSeconds
       "turn_grace" .Values.scheduler.line.graceSeconds
       "drain_after" .Values.scheduler.line.drainSeconds) -}}
+{{- $asked := .Values.scheduler.asked -}}
+{{- if ne $asked.by "own" -}}
+{{- $_ := set $ours.Extender "verbs_tls_address" "0.0.0.0:39998" -}}
+{{- end -}}
+{{- if eq $asked.by "mtls" -}}
+{{- $_ := set $ours.Extender "verbs_client_ca" "/etc/gpushare/callers/ca.crt" -}}
+{{- $_ := set $ours.Extender "verbs_client_names" $asked.clientNames -}}
+{{- else if eq $asked.by "proxy" -}}
+{{- $_ := set $ours.Extender "verbs_secret" "/etc/gpushare/callers/secret" -}}
+{{- end -}}
 {{- if .Values.stateApi.clientCA -}}
 {{- $_ := set $ours.Extender "client_ca" "/etc/gpushare/clients/ca.crt" -}}
 {{- end -}}
@@ -41,4 +51,9 @@
 {{- end -}}
 {{- end -}}
 {{- mustMergeOverwrite $ours (deepCopy .Values.extender.config) | toPrettyJson -}}
+{{- end }}
+
+{{/* The Secret with what the API server's proxy must be asked with. */}}
+{{- define "gpushare.verbsSecret" -}}
+{{ .Values.scheduler.asked.existingSecret | default (printf "%s-verbs" (include "gpushare.extender" .)) }}
 {{- end }}
