@@ -1,6 +1,8 @@
 """How long the scheduler's verbs take, through HTTP on loopback, by the number of nodes named.
 
 python -m tests.bench verbs
+
+``python -m tests.bench.verbs --plot FILE`` draws cost against the number of nodes as well.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from extender.fitting import Rules
@@ -21,8 +24,9 @@ from gpushare.placement import Placement
 from gpushare.request import Policy
 from gpushare.units import GIB
 from tests.bench.results import Figure, publish, spread
+from tests.bench.verbs_plot import draw
 
-NODES, CARDS, PODS = 5000, 4, 8
+NODES, CARDS, PODS = 5000, int(os.environ.get("BENCH_CARDS", "4")), 8
 TARGET_MS = {1: 0.3, 10: 0.3, 100: 0.4, 1000: 0.8, 5000: 2.5}
 SECONDS = float(os.environ.get("BENCH_SECONDS", "2"))
 NAMES = Names()
@@ -30,6 +34,7 @@ NAMES = Names()
 
 def main() -> None:
     figures: list[Figure] = []
+    lines: dict[str, dict[int, float]] = {"filter": {}, "prioritize": {}}
     with Server() as server:
         for verb in ("filter", "prioritize"):
             for size, target in TARGET_MS.items():
@@ -37,12 +42,15 @@ def main() -> None:
                 wanted = f"target {target} ms" if verb == "filter" else ""
                 p50, p99 = spread(verb, f"{size} nodes", times, "ms")
                 figures += [Figure(p50.name, p50.size, p50.value, p50.unit, wanted), p99]
+                lines[verb][size] = p50.value
         full = request(5000, mem=22)
         figures += spread("filter, nobody fits", "5000 nodes", server.time("filter", full), "ms")
         pair = request(500, mem=3, containers=2)
         figures += spread("filter, two containers", "500 nodes", server.time("filter", pair), "ms")
         figures.append(Figure("resident memory", f"{NODES} nodes", server.memory(), "MiB"))
     publish("verbs", figures)
+    if "--plot" in sys.argv:
+        Path(sys.argv[sys.argv.index("--plot") + 1]).write_text(draw(lines | {"target": TARGET_MS}))
 
 
 def request(nodes: int, mem: int = 3, containers: int = 1) -> bytes:
@@ -149,7 +157,8 @@ def serve() -> None:
             raise AssertionError("the benchmark uses no API")
 
     async def run() -> None:
-        service = Service(NoApi(), Rules(NAMES, GIB, Policy.BINPACK))  # type: ignore[arg-type]
+        policy = Policy(os.environ.get("BENCH_POLICY", "fragmentation"))
+        service = Service(NoApi(), Rules(NAMES, GIB, policy))  # type: ignore[arg-type]
         fill(service)
         service.verbs.ready = True
         sock = Address("127.0.0.1", 0).listen("bench")

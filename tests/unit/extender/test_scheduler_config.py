@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_the_command_prints_them(way: str) -> None:
     asking = Asking(Names("gpu.example.org").resources)
     shown = json.loads(done.stdout) if way == "policy" else yaml.safe_load(done.stdout)
     assert shown == example(way, asking)
+
+
+def test_the_manual_shows_what_is_printed() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "scheduler.md").read_text()
+    shown = [
+        json.loads(block) if block.startswith('{\n  "kind"') else yaml.safe_load(block)
+        for block in re.findall(r"```(?:yaml|json)\n(.*?)```", manual, re.DOTALL)
+        if "extenders" in block
+    ]
+    assert shown == [example(way, Asking()) for way in WAYS]
 
 
 def test_what_is_asked_of_the_scheduler_is_written() -> None:
