@@ -19,7 +19,11 @@ from starlette.responses import PlainTextResponse, Response
 from extender.admission import never
 from extender.admission.mutate import Changes, Wishes, others, sharing
 from extender.admission.never import Layout
+from extender.claims.limits import fill
 from extender.view import ClusterView
+from gpushare.dialects.claims import Claims
+from gpushare.reasons import Reason, Refusal
+from gpushare.request import NOTHING
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +42,9 @@ class Webhook:
         unready: Callable[[], str],
         *,
         refuse_too_large: bool = True,
+        claims: Callable[[], Claims] | None = None,
     ) -> None:
+        self.claims = claims
         self.view = view
         self.wishes = wishes
         self.unready = unready
@@ -57,12 +63,20 @@ class Webhook:
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
         create = asked.get("operation") == "CREATE" and not asked.get("subResource")
         if kind == "pods" and create and isinstance(pod, Mapping):
-            self._pod(pod, answer)
+            self._pod(pod, answer, str(asked.get("namespace") or ""))
         version = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         return {**version, "response": answer}
 
-    def _pod(self, pod: Mapping[str, Any], answer: dict[str, Any]) -> None:
-        request, refusal = self.view.reader.request(pod)
+    def _pod(self, pod: Mapping[str, Any], answer: dict[str, Any], namespace: str) -> None:
+        claimed: list[dict[str, Any]] = []
+        refusal: Reason | None
+        try:
+            if self.claims is not None:
+                pod, claimed = fill(pod, namespace, self.claims())
+        except Refusal as wrong:
+            request, refusal = NOTHING, wrong.reason
+        else:
+            request, refusal = self.view.reader.request(pod)
         text, warning = refusal.sentence() if refusal is not None else "", ""
         if not text and request:
             verdict = self._judge(request)
@@ -74,6 +88,8 @@ class Webhook:
             return
         names = self.view.rules.names
         changes = (sharing if request else others)(pod, names, self.wishes)
+        # First the claims' limits, so that what is set in their containers after that stays.
+        changes.patch[:0] = claimed
         if warning:
             changes.warnings.append(warning)
         self._answer(changes, answer)

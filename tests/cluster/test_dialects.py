@@ -147,31 +147,34 @@ def test_the_tutorial_s_stateful_set_binpacks_onto_one_card(
             },
         },
     )
-    used = set()
-    for name in (f"binpack-1-{i}" for i in range(3)):
-        marked = pods.await_pod(
-            name,
-            "running and marked",
-            lambda p: (p.metadata.annotations or {}).get(f"{ANNOTATION}ASSIGNED") == "true",
-            timeout=120,
-        )
-        annotations = marked.metadata.annotations
-        (card,) = card_of(core, marked)
-        used.add(card.uuid)
-        assert annotations[f"{ANNOTATION}IDX"] == str(card.index)
-        assert annotations[f"{ANNOTATION}DEV"] == str(card.memory // 1024)
-        assert annotations[f"{ANNOTATION}POD"] == "3"
-        assert int(annotations[f"{ANNOTATION}ASSUME_TIME"]) > 1_700_000_000 * 10**9
-        seen = told(pods, name)
-        assert seen["cards"] == [card.uuid]
-        assert {k: v for k, v in seen["env"].items() if k.startswith(ANNOTATION)} == {
-            f"{ANNOTATION}IDX": str(card.index),
-            f"{ANNOTATION}DEV": str(card.memory // 1024),
-            f"{ANNOTATION}POD": "3",
-            f"{ANNOTATION}CONTAINER": "3",
-        }
+    try:
+        used = set()
+        for name in (f"binpack-1-{i}" for i in range(3)):
+            marked = pods.await_pod(
+                name,
+                "running and marked",
+                lambda p: (p.metadata.annotations or {}).get(f"{ANNOTATION}ASSIGNED") == "true",
+                timeout=120,
+            )
+            pods.await_running(name)
+            annotations = marked.metadata.annotations
+            (card,) = card_of(core, marked)
+            used.add(card.uuid)
+            assert annotations[f"{ANNOTATION}IDX"] == str(card.index)
+            assert annotations[f"{ANNOTATION}DEV"] == str(card.memory // 1024)
+            assert annotations[f"{ANNOTATION}POD"] == "3"
+            assert int(annotations[f"{ANNOTATION}ASSUME_TIME"]) > 1_700_000_000 * 10**9
+            seen = told(pods, name)
+            assert seen["cards"] == [card.uuid]
+            assert {k: v for k, v in seen["env"].items() if k.startswith(ANNOTATION)} == {
+                f"{ANNOTATION}IDX": str(card.index),
+                f"{ANNOTATION}DEV": str(card.memory // 1024),
+                f"{ANNOTATION}POD": "3",
+                f"{ANNOTATION}CONTAINER": "3",
+            }
+    finally:
+        apps.delete_namespaced_stateful_set("binpack-1", pods.namespace)
     assert len(used) == 1, "three times 3 GiB fit on one card"
-    apps.delete_namespaced_stateful_set("binpack-1", pods.namespace)
 
 
 def check_nano(pod: client.V1Pod, on: tuple[Card, ...], env: dict[str, str], count: int) -> None:
