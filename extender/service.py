@@ -35,7 +35,8 @@ from extender.unhealthy_maps import UnhealthyMaps
 from extender.usage import Gatherer, Usage, UsageSettings
 from extender.verbs import Verbs
 from extender.view import ClusterView
-from extender.waiting import Fairness, Waiting, Waker
+from extender.waiting import Fairness, Waiting
+from extender.waking import Waker
 from extender.why import Explainer
 from gpushare.names import Names
 

@@ -12,29 +12,20 @@ kube-scheduler's own service account may do anyway.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
-from extender.api import ApiError, KubeApi, NoAnswer
 from extender.clock import Timer
 from extender.facts import PodFact
-from extender.leaving import ways
-from extender.line import Claim, Member, Plan, Turn, due_times, left_over, plan
+from extender.line import Member, Plan, Turn, due_times, left_over, plan
+from extender.line_room import ViewRoom
 from extender.view import ClusterView
-from gpushare.assignment import CardState
-from gpushare.budget import Amounts, amounts
 from gpushare.placement import Placement
 from gpushare.pods import PodRef
 from gpushare.reasons import Code, Reason
 from gpushare.request import PodRequest
 
-log = logging.getLogger(__name__)
-
-CONDITION = "SliceFreed"
 # For so many pods something is kept at once, and so many are woken; the others follow as these are
 # bound. A thousand waiting pods must not become a thousand calls because one small slice was freed.
 _BATCH = 32
@@ -45,8 +36,6 @@ _REST = 60.0
 # kube-scheduler tries every pod again after five minutes at the latest. A pod that has not been
 # seen for longer has no card emptied for it.
 _ABSENT = 360.0
-# To say what would have to end, so many nodes are looked at.
-_MOST_NODES = 200
 _OFFERS = 64
 
 
@@ -108,7 +97,7 @@ class Waiting:
         # Called with 'waiting' or 'unwaiting', and the pod.
         self.on_change: list[Callable[[str, Waiter], None]] = []
         self._wake = wake
-        self._room = _Room(view)
+        self._room = ViewRoom(view)
         self._refused: dict[str, None] = {}
         # Everybody's pods, waiting or bound, by owner and uid: when they came.
         self._came: dict[str, dict[str, float]] = {}
@@ -152,7 +141,7 @@ class Waiting:
     def plan(self) -> Plan:
         """What is kept for whom, now."""
         if not self._refused:
-            return _NOTHING
+            return Plan()
         known = (self.view.changes, self._edits)
         now = self.view.clock.now()
         if known != self._known or now >= self._until:
@@ -198,14 +187,6 @@ class Waiting:
         if waiter is None or node not in self.plan().by_node:
             return found
         return self._beside(self._plan, waiter, node)
-
-    def kept(self, node: str, waiter: Waiter) -> list[Claim]:
-        """What is kept on a node for pods before this one."""
-        return self.plan().before(node, waiter.turn)
-
-    def target(self, waiter: Waiter) -> Claim | None:
-        """The card that is being emptied for a pod, if one is."""
-        return next((c for c in self.plan().claims if c.drains and c.uid == waiter.uid), None)
 
     def _beside(self, made: Plan, waiter: Waiter, node: str) -> Placement | Reason:
         claims = made.before(node, waiter.turn)
@@ -383,74 +364,3 @@ class Waiting:
     def _edited(self) -> None:
         self._edits += 1
         self._stir.set()
-
-
-class _Room:
-    """The view as the line asks it."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-
-    def fitting(self, nodes: Sequence[str] | None, request: PodRequest) -> Iterator[str]:
-        names = self._view.node_names() if nodes is None else nodes
-        return self._view.fitting(names, request)
-
-    def states(self, node: str) -> list[CardState]:
-        account = self._view.ledger.nodes.get(node)
-        return account.states() if account is not None else []
-
-    def place(
-        self,
-        node: str,
-        uid: str,
-        request: PodRequest,
-        states: Sequence[CardState],
-        more: Amounts,
-    ) -> Placement | Reason:
-        return self._view.fit(node, uid, request, states, more)
-
-    def asked(self, request: PodRequest) -> Amounts:
-        return amounts(request, self._view.rules.unit)
-
-    def target(
-        self, nodes: Sequence[str] | None, request: PodRequest
-    ) -> tuple[str, tuple[str, ...]] | None:
-        names = self._view.node_names() if nodes is None else nodes
-        accounts = (self._view.ledger.nodes.get(name) for name in names[:_MOST_NODES])
-        found = ways(request, (account for account in accounts if account is not None))
-        return (found[0].node, found[0].cards) if found else None
-
-
-_NOTHING = Plan()
-
-
-class Waker:
-    """Touches pods through the API."""
-
-    def __init__(self, api: KubeApi, prefix: str) -> None:
-        self._api = api
-        self._type = f"{prefix}/{CONDITION}"
-        self.woken = 0
-
-    async def __call__(self, waiter: Waiter, node: str) -> None:
-        path = f"/api/v1/namespaces/{waiter.ref.namespace}/pods/{waiter.ref.name}/status"
-        try:
-            await self._api.strategic_patch(path, self._body(waiter.ref, node))
-            self.woken += 1
-        except ApiError as error:
-            if error.status not in (404, 409):
-                log.warning("pod %s cannot be woken: %s", waiter.ref, error)
-        except NoAnswer as error:
-            log.warning("pod %s cannot be woken: %s", waiter.ref, error)
-
-    def _body(self, ref: PodRef, node: str) -> dict[str, Any]:
-        now = datetime.now(UTC)
-        condition = {
-            "type": self._type,
-            "status": "True",
-            "reason": "SliceFreed",
-            "message": f"a slice of this size became free on node {node}",
-            "lastProbeTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        return {"metadata": {"uid": ref.uid}, "status": {"conditions": [condition]}}
