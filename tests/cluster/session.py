@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from kubernetes import client, config, watch
 
+from gpushare.names import Names
 from playground import images
 from playground.capability import can_run_containers
 from playground.cluster import Cluster
@@ -40,11 +41,18 @@ def session() -> Iterator[client.ApiClient]:
 
 
 @contextmanager
-def scratch_namespace(api: client.ApiClient, stem: str) -> Iterator[str]:
-    """A namespace of its own; at the end its pods are gone and nothing of it is left."""
+def scratch_namespace(
+    api: client.ApiClient, stem: str, *, admission: bool = False
+) -> Iterator[str]:
+    """A namespace of its own; at the end its pods are gone and nothing of it is left.
+
+    Unless ``admission`` is wanted the webhook leaves it alone, so that pods are what a test makes
+    them, and what stands behind the webhook is tested too.
+    """
     core = client.CoreV1Api(api)
     name = f"{stem}-{uuid.uuid4().hex[:6]}"
-    core.create_namespace({"metadata": {"name": name}})
+    labels = {} if admission else {f"{Names().prefix}/admission": "disabled"}
+    core.create_namespace({"metadata": {"name": name, "labels": labels}})
     try:
         yield name
     finally:
