@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from gpushare.assignment import CardState
@@ -61,16 +63,17 @@ class Capacity:
     """
 
     def __init__(self, nodes: Iterable[Iterable[Kind]]) -> None:
-        layouts: Counter[tuple[tuple[Kind, int], ...]] = Counter()
-        for kinds in nodes:
-            layouts[tuple(sorted(Counter(kinds).items()))] += 1
-        alike: Counter[Kind] = Counter()
-        for layout, number in layouts.items():
-            for one, n in layout:
-                alike[one] += n * number
-        self._layouts = dict(layouts)
+        self._nodes = [list(kinds) for kinds in nodes]
+        alike = Counter(chain.from_iterable(self._nodes))
         self._alike = [(one, one.state, n) for one, n in alike.items()]
         self._rooms: dict[PodRequest, Room] = {}
+        self._admitted: dict[tuple[tuple[str, ...], ...], list[tuple[Kind, CardState, int]]] = {}
+
+    @cached_property
+    def _layouts(self) -> dict[tuple[tuple[Kind, int], ...], int]:
+        """Equal nodes, counted once. Asked for only where several cards of one node are wanted."""
+        layouts = Counter(tuple(sorted(Counter(kinds).items())) for kinds in self._nodes)
+        return dict(layouts)
 
     @property
     def cards(self) -> int:
@@ -87,19 +90,24 @@ class Capacity:
     def memory(self, request: PodRequest) -> tuple[int, int]:
         """(free, total) MiB of the healthy cards that ``request``'s annotations admit."""
         free = total = 0
-        for one, state, n in self._alike:
-            if state.card.healthy and request.allows(state.card):
+        for one, state, n in self._for(request):
+            if state.card.healthy:
                 free += max(0, one.free_mib) * n
                 total += one.memory * n
         return free, total
 
+    def _for(self, request: PodRequest) -> list[tuple[Kind, CardState, int]]:
+        """The cards that ``request``'s annotations admit. Many requests name the same models."""
+        key = request.models, request.uuids, request.avoids
+        found = self._admitted.get(key)
+        if found is None:
+            found = [alike for alike in self._alike if request.allows(alike[1].card)]
+            self._admitted[key] = found
+        return found
+
     def largest_free(self, request: PodRequest) -> int:
         """MiB that are free on the emptiest of the healthy cards that ``request`` admits."""
-        cards = [
-            one.free_mib
-            for one, state, _ in self._alike
-            if state.card.healthy and request.allows(state.card)
-        ]
+        cards = [one.free_mib for one, state, _ in self._for(request) if state.card.healthy]
         return max(0, max(cards, default=0))
 
     def most_mib(self, request: PodRequest) -> int:
@@ -107,18 +115,14 @@ class Capacity:
         if not request.containers:
             return 0
         demand = request.containers[0].demand
-        cards = [state.card for _, state, _ in self._alike if request.allows(state.card)]
-        return max((demand.on(card)[0] for card in cards), default=0) * demand.cards
+        sizes = (demand.on(state.card)[0] for _, state, _ in self._for(request))
+        return max(sizes, default=0) * demand.cards
 
     def _count(self, request: PodRequest) -> Room:
         if not request.containers:
             return NO_ROOM
         demand = request.containers[0].demand
-        on_one = {
-            one: (_room(state, demand), n)
-            for one, state, n in self._alike
-            if request.allows(state.card)
-        }
+        on_one = {one: (_room(state, demand), n) for one, state, n in self._for(request)}
         if demand.cards == 1:
             return _sum(on_one.values())
         return _sum(

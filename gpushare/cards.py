@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpushare.fields import mapping, printable, versioned_object, whole
 from gpushare.fields import text as text_field
@@ -45,10 +46,16 @@ class Card:
 
     def is_model(self, wanted: str) -> bool:
         """Whether ``wanted`` names this model: 'A10' is an 'NVIDIA A10' but no 'NVIDIA A100'."""
-        have, want = _TOKEN.findall(self.model.lower()), _TOKEN.findall(wanted.lower())
-        if not want:
-            return False
-        return any(have[i : i + len(want)] == want for i in range(len(have) - len(want) + 1))
+        return _names(wanted, self.model)
+
+
+@lru_cache(maxsize=4096)
+def _names(wanted: str, model: str) -> bool:
+    """A form asks this for each of a thousand nodes' cards, of which there are a few models."""
+    have, want = _TOKEN.findall(model.lower()), _TOKEN.findall(wanted.lower())
+    if not want:
+        return False
+    return any(have[i : i + len(want)] == want for i in range(len(have) - len(want) + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,10 +100,9 @@ def _kinds(node: Mapping[str, Any]) -> Iterator[Kind]:
 def _kind(card: Mapping[str, Any]) -> Kind:
     # In full where it is told: 'NVIDIA A10' and 'A10' are the same card to a catalogue.
     model = card.get("product") or card["model"]
-    numbers = card["memory_mib"], card["free_mib"], card["free_percent"]
-    if not all(type(number) is int for number in numbers):
-        raise TypeError(f"sizes are {numbers}")
-    memory, free_mib, free_percent = numbers
+    memory, free_mib, free_percent = card["memory_mib"], card["free_mib"], card["free_percent"]
+    if type(memory) is not int or type(free_mib) is not int or type(free_percent) is not int:
+        raise TypeError(f"sizes are {memory!r}, {free_mib!r} and {free_percent!r}")
     empty = card["empty"] if "empty" in card else not card["slices"]
     health = card.get("health", HEALTHY)
     return Kind(str(model), memory, str(health), free_mib, free_percent, bool(empty))

@@ -31,6 +31,7 @@ from playground.readiness import Http
 HUB, PROXY = "jupyterhub", "http-proxy"
 PORT, HUB_PORT, PROXY_API_PORT = 8000, 8081, 8001
 _CULLER_PORT = 10102  # on the machine's loopback, so each playground's slot is added
+_DASHBOARD_PORT = 10202  # likewise
 PASSWORD = "gpushare"  # noqa: S105 - of demo users, on an address that only this machine reaches
 IMAGE = "localhost/gpushare/singleuser:dev"
 _CONFIG = Path(__file__).with_name("hub_config.py")
@@ -51,7 +52,8 @@ class Hub:
 
     ``catalogue`` is '' for the one that comes with gpushare; ``spawner`` are further settings of
     ``c.GPUShareSpawner``. ``culler`` are settings of ``c.GPUShareCuller``; with None, no culler
-    runs. ``environment`` is the Hub's beside its own.
+    runs. ``environment`` is the Hub's beside its own. ``stock``: with KubeSpawner itself, to compare.
+    ``dashboard``: with the dashboard, at /services/gpushare-dashboard/.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Hub:
         spawner: Mapping[str, object] | None = None,
         culler: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
+        stock: bool = False,
+        dashboard: bool = False,
     ) -> None:
         self.cluster = cluster
         self.say = say
@@ -71,6 +75,8 @@ class Hub:
         self.spawner = dict(spawner or {})
         self.culler = None if culler is None else dict(culler)
         self.environment = dict(environment or {})
+        self.stock = stock
+        self.dashboard = dashboard
         self.folder = cluster.folders.root / "hub"
 
     @property
@@ -194,6 +200,8 @@ class Hub:
             "culler": self.culler,
             "culler_port": _CULLER_PORT + plan.slot,
             "environment": self.environment,
+            "stock": self.stock,
+            "dashboard_port": _DASHBOARD_PORT + plan.slot if self.dashboard else 0,
             "namespace": NAMESPACE,
             "image": IMAGE,
             "catalogue": self.catalogue,

@@ -74,9 +74,20 @@ if given["culler"] is not None:
     spawner["culler_url"] = f"http://127.0.0.1:{port}/services/gpushare-culler/"
     spawner["culler_runs"] = True
 configure(c, **spawner)
+if given["stock"]:
+    c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 
 if given["culler"] is not None:
     from hub_integration.config import configure_culler
 
     c.GPUShareCuller.database = f"sqlite:///{given['folder']}/culler.sqlite"
     configure_culler(c, port=given["culler_port"], **given["culler"])
+    # Pods reach the culler where browsers do: through the proxy.
+    proxy = f"http://{given['host']}:{given['port']}"
+    c.KubeSpawner.environment = {"GPUSHARE_CULLER_URL": f"{proxy}/services/gpushare-culler"}
+
+if given["dashboard_port"]:
+    from hub_integration.dashboard.configure import configure_dashboard
+
+    history = f"{given['folder']}/trends.json"
+    configure_dashboard(c, port=given["dashboard_port"], history_file=history)
