@@ -68,10 +68,24 @@ class Authority:
             .not_valid_after(now + timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         )
+        # What Python asks of certificates from 3.13 on (VERIFY_X509_STRICT), and RFC 5280 before.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, critical=False)
+        if authority:
+            own = x509.SubjectKeyIdentifier.from_public_key(key)
+            builder = builder.add_extension(own, critical=False)
+            builder = builder.add_extension(_SIGNS, critical=True)
         if hosts:
             names = [_host(host) for host in hosts]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, hashes.SHA256())
+
+
+_SIGNS = x509.KeyUsage(
+    digital_signature=True, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+    encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 def _host(host: str) -> x509.GeneralName:
