@@ -50,7 +50,9 @@ def _build(recipe: Recipe, reference: str, path: Path, say: Say) -> None:
     log.unlink(missing_ok=True)
     require(("buildah", *recipe.needs), log, say)
     buildah = Buildah(log, say)
-    arguments = {"BASE": _base(recipe, buildah, say)} if recipe.base else {}
+    arguments = dict(recipe.arguments)
+    if recipe.base:
+        arguments["BASE"] = _base(recipe, buildah, say)
     say(f"image {recipe.name}: about {recipe.minutes:g} min the first time")
     with tempfile.TemporaryDirectory(dir=cache_folder("contexts")) as scratch:
         context, clients = Path(scratch, "context"), Path(scratch, "clients")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import gpushare
 from playground import binaries
 from playground.images import debian, wheel
 from playground.progress import Say
@@ -24,7 +25,7 @@ Fill = Callable[[Path, Path, Say], None]
 class Recipe:
     """``inputs`` are texts that change when the image has to be built again, besides the
     Containerfile and the image under it; ``fill`` puts the build context into a folder (the
-    second folder is for logs)."""
+    second folder is for logs); ``arguments`` are further build arguments."""
 
     name: str
     containerfile: Path
@@ -33,6 +34,7 @@ class Recipe:
     base: str | None = BASE
     minutes: float = 1.0
     needs: tuple[str, ...] = field(default=())  # programs of the host, as Debian packages
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     def key(self) -> str:
         digest = hashlib.sha256(self.containerfile.read_bytes())
@@ -64,20 +66,30 @@ def _notebook_context(context: Path, logs: Path, say: Say) -> None:
     shutil.copy(_NOTEBOOK, context)
 
 
-def _product(name: str, package: str) -> Recipe:
-    checkout_files = ("pyproject.toml", "requirements.lock", "images/environment.py")
+def _hub_base_context(context: Path, logs: Path, say: Say) -> None:
+    shutil.copy(CHECKOUT / "requirements.lock", context)
+
+
+_FILES = ("pyproject.toml", "requirements.lock", "images/environment.py", "images/sbom.py")
+
+
+def _product(name: str, *packages: str, base: str = BASE) -> Recipe:
+    """An image of ours, with the ``packages`` of the product that are used in it."""
 
     def inputs() -> Iterable[str]:
-        yield from _of_files(CHECKOUT / file for file in checkout_files)
-        yield from _of_files(wheel.sources(CHECKOUT, ("gpushare", package)))
+        yield gpushare.__version__
+        yield from _of_files(CHECKOUT / file for file in _FILES)
+        yield from _of_files(wheel.sources(CHECKOUT, ("gpushare", *packages)))
 
     def context(folder: Path, logs: Path, say: Say) -> None:
-        for file in checkout_files:
+        for file in _FILES:
             (folder / file).parent.mkdir(exist_ok=True)
             shutil.copy(CHECKOUT / file, folder / file)
         wheel.build(CHECKOUT, folder / "dist", logs / "wheel.log", say)
 
-    return Recipe(name, CHECKOUT / "images" / f"{name}.Containerfile", inputs, context)
+    containerfile = CHECKOUT / "images" / f"{name}.Containerfile"
+    version = {"VERSION": gpushare.__version__}
+    return Recipe(name, containerfile, inputs, context, base=base, arguments=version)
 
 
 RECIPES: dict[str, Recipe] = {
@@ -107,7 +119,14 @@ RECIPES: dict[str, Recipe] = {
             _notebook_context,
             minutes=1.5,
         ),
+        Recipe(
+            "hub-base",
+            HERE / "hub-base.Containerfile",
+            lambda: _of_files([CHECKOUT / "requirements.lock"]),
+            _hub_base_context,
+        ),
         _product("extender", "extender"),
         _product("device-plugin", "device_plugin"),
+        _product("hub", "hub_integration", "profiles", base="hub-base"),
     )
 }

@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_images_there_are() -> None:
-    products = {"extender", "device-plugin"}
+    products = {"extender", "device-plugin", "hub-base", "hub"}
     assert set(names()) == {"debian-base", "singleuser", "kube-scheduler"} | products
     for recipe in recipes.RECIPES.values():
         assert recipe.containerfile.exists()
