@@ -27,6 +27,7 @@ from device_plugin.slice_specs import SliceSpecs
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 30.0
+_PAUSE = 5.0  # a look reads all of /proc: one for all containers that start in this time
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 # Runtime: the version from which on it heeds CDI, and that from which on it does so unasked.
 _RUNTIMES = {"containerd": ((1, 7), (2, 0)), "cri-o": ((1, 23), (1, 23))}
@@ -121,6 +122,7 @@ class Runtime:
             await wait_at_most(self.changed, _LOOK_EVERY)
             self.changed.clear()
             await self.look()
+            await asyncio.sleep(_PAUSE)
 
     async def look(self) -> None:
         """Look at containers that were not looked at."""
@@ -131,9 +133,12 @@ class Runtime:
         fresh = wanted - self._looked_at
         if not fresh or self._setting != "auto":
             return
+        found = await asyncio.to_thread(self._applied, fresh)
         # One that cannot be looked at (it has just ended) is tried again with the next look.
-        for owner, applied in (await asyncio.to_thread(self._applied, fresh)).items():
-            self._looked_at.add(owner)
+        self._looked_at |= found.keys()
+        if found:
+            # What the runtime did last is what it does now.
+            _, applied = max(found.values())
             self._judge(applied)
 
     def _remembered(self) -> bool | None:
@@ -158,17 +163,20 @@ class Runtime:
         for digest, record in self._specs.records.items():
             status = (pods.get(record.uid) or {}).get("status") or {}
             ids = _running(status)
-            if record.container in ids and _has_board(self._specs.read(digest)):
-                found.add(Owner(record.uid, ids[record.container]))
+            if record.container not in ids:
+                continue
+            owner = Owner(record.uid, ids[record.container])
+            if owner in self._looked_at or _has_board(self._specs.read(digest)):
+                found.add(owner)
         return found
 
-    def _applied(self, containers: Collection[Owner]) -> dict[Owner, bool]:
+    def _applied(self, containers: Collection[Owner]) -> dict[Owner, tuple[int, bool]]:
+        """When each container was started, and whether what its spec says was done."""
         found = {}
-        for owner in containers:
-            for pid in self._processes.first_of_containers([owner]):
-                with suppress(OSError):
-                    text = (self._proc / str(pid) / "mountinfo").read_text(errors="replace")
-                    found[owner] = IN_CONTAINER in mounts(text)
+        for owner, (start, pid) in self._processes.first_by_container(containers).items():
+            with suppress(OSError):
+                text = (self._proc / str(pid) / "mountinfo").read_text(errors="replace")
+                found[owner] = (start, IN_CONTAINER in mounts(text))
         return found
 
     def _judge(self, applied: bool) -> None:

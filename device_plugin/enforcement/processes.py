@@ -63,7 +63,11 @@ class Processes:
             self._forget(pid)
 
     def first_of_containers(self, containers: Collection[Owner]) -> frozenset[int]:
-        """The pids of the first processes of these containers: with one of them its container ends.
+        """The pids of the first processes of these containers: with one of them its container ends."""
+        return frozenset(pid for _, pid in self.first_by_container(containers).values())
+
+    def first_by_container(self, containers: Collection[Owner]) -> dict[Owner, tuple[int, int]]:
+        """(Start in clock ticks after boot, pid) of the first process of each of these containers.
 
         A container's first process is its oldest: all others descend from it or were brought in
         later. Whole /proc is read for this, so it is for the rare case that something is ended.
@@ -76,7 +80,7 @@ class Processes:
                         start = _start(self._read(pid, "stat"))
                         oldest[owner] = min(oldest.get(owner, (start, pid)), (start, pid))
                         break
-        return frozenset(pid for _, pid in oldest.values())
+        return oldest
 
     def signal(self, process: ProcessInfo, hard: bool, owner: Owner) -> None:
         """End exactly this process: SIGTERM, or SIGKILL where ``hard``.

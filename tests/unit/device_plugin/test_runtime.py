@@ -91,6 +91,20 @@ async def test_a_container_without_its_board_shows_a_runtime_without_cdi(
     assert told == [False, True]
 
 
+async def test_of_several_containers_the_one_that_started_last_counts(node: Node) -> None:
+    node.mount(42, "/run/gpushare")
+    first, ids = node.pods[UID], UID.replace("1", "2")
+    node.start("f" * 64, pid=77)  # a higher pid started later here, and it has no board
+    node.pods[ids] = first
+    record = Record(ids, "jupyter", "bob", "main", ("GPU-a",), {"GPU-a": (1024, 0)})
+    edits = env_edits({VARIABLE: record.encode()}) | {"mounts": [BOARD]}
+    node.specs.write("def", spec("gpushare/slice", "def", edits), record)
+    (node.proc / "42" / "cgroup").write_text(f"0::/kubepods/pod{ids}/{CONTAINER}\n")
+    runtime = node.runtime()
+    await runtime.look()
+    assert runtime.cdi is False
+
+
 async def test_a_container_with_its_board_shows_that_all_is_well(node: Node) -> None:
     node.mount(42, "/run/gpushare")
     runtime = node.runtime()
