@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpushare.demand import Demand
+from gpushare.dialects.claims import GROUP
 from gpushare.dialects.dialect import (
     Annotations,
     Ask,
@@ -71,7 +72,7 @@ def _nano(name: str, prefix: str) -> Dialect:
 def _elastic(name: str, prefix: str) -> Dialect:
     """Per cent of a card (core) and MiB; 100 or more of core are whole cards, with all their memory."""
     core, mem = f"{prefix}/gpu-core", f"{prefix}/gpu-memory"
-    marks = "elasticgpu.io"  # on pods it is the same for both prefixes of resources
+    marks = GROUP  # on pods it is the same for both prefixes of resources
 
     def read(dialect: Dialect, ask: Ask) -> Demand:
         if ask.of(core) >= 100:
@@ -97,7 +98,7 @@ def _elastic(name: str, prefix: str) -> Dialect:
         environment=environment,
         told=_indexes_told(marks),
         routes="scheduler",
-        claims=marks,
+        claims=GROUP if prefix == GROUP else "",
     )
 
 

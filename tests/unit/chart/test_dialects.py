@@ -8,6 +8,7 @@ import re
 import pytest
 import yaml
 
+from gpushare.dialects.claims import NAMED_BY
 from gpushare.dialects.table import DIALECTS
 from tests.unit.chart.rendering import CHART
 
@@ -35,6 +36,7 @@ def test_one_dialect(name: str) -> None:
     assert theirs.get("started", {}) == dict(ours.started)
     assert theirs.get("count", "") == ours.count
     assert theirs.get("unhealthyMap", "") == ours.unhealthy_map
+    assert theirs.get("claimedBy", "") == (NAMED_BY if ours.claims else "")
 
 
 def test_no_dialect_is_on_by_default() -> None:

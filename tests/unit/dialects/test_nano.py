@@ -93,7 +93,8 @@ def preferred(policy: Policy, *nodes: list[int]) -> int:
             view.ledger.hold(PodRef("ns", card.uuid, card.uuid), placed)
     names = [f"n{n}" for n in range(len(nodes))]
     request = parse_request(pod(10), NAMES)
-    scores = Ranking(view.fleet, policy).scores(names, request)
+    found = Ranking(view.fleet, policy).scores(names, request)
+    scores = [found.get(name, 0) for name in names]
     assert len(set(scores)) == len(scores), "one of them is better"
     return scores.index(max(scores))
 

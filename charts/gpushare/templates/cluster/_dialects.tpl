@@ -3,7 +3,8 @@ The dialects as gpushare/dialects/ has them, as far as manifests must know: a un
 together. resources: what kube-scheduler hands to the extender (uncounted: what no kubelet offers);
 protected: annotations that decide or tell who has which card (a last * stands for anything);
 started: those that the device plugin sets when a container starts, and to what; count: a resource of
-nodes that holds the number of cards; unhealthyMap: ConfigMaps that name cards out of service.
+nodes that holds the number of cards; unhealthyMap: ConfigMaps that name cards out of service;
+claimedBy: annotations of pods that name claims, whose limits the webhook writes.
 */}}
 {{- define "gpushare.dialectTable" -}}
 aliyun:
@@ -27,6 +28,7 @@ elastic-gpu:
 elastic:
   resources: [elasticgpu.io/gpu-memory, elasticgpu.io/gpu-core]
   protected: [elasticgpu.io/assumed, elasticgpu.io/container-*]
+  claimedBy: egpuc.elasticgpu.io/
 elastic-com:
   resources: [elasticgpu.com/gpu-memory, elasticgpu.com/gpu-core]
   protected: [elasticgpu.io/assumed, elasticgpu.io/container-*]
@@ -39,10 +41,10 @@ hami:
   started: {hami.io/bind-phase: success}
 {{- end }}
 
-{{/* Those of the table that are switched on, as YAML: {resources, uncounted, protected, started, counts, unhealthyMaps}. */}}
+{{/* Those of the table that are switched on, as YAML. */}}
 {{- define "gpushare.dialects" -}}
 {{- $table := include "gpushare.dialectTable" . | fromYaml -}}
-{{- $all := dict "resources" list "uncounted" list "protected" list "started" dict "counts" list "unhealthyMaps" list -}}
+{{- $all := dict "resources" list "uncounted" list "protected" list "started" dict "counts" list "unhealthyMaps" list "claimedBy" list -}}
 {{- range .Values.dialects -}}
 {{- $name := (splitList ":" .) | first -}}
 {{- $one := get $table $name -}}
@@ -54,6 +56,7 @@ hami:
 {{- $_ := set $all "protected" (concat $all.protected ($one.protected | default list)) -}}
 {{- $_ := set $all "started" (merge $all.started ($one.started | default dict)) -}}
 {{- with $one.count }}{{ $_ := set $all "counts" (append $all.counts .) }}{{ end -}}
+{{- with $one.claimedBy }}{{ $_ := set $all "claimedBy" (append $all.claimedBy .) }}{{ end -}}
 {{- with $one.unhealthyMap }}{{ $_ := set $all "unhealthyMaps" (append $all.unhealthyMaps .) }}{{ end -}}
 {{- end -}}
 {{ toYaml $all }}
