@@ -13,17 +13,7 @@ from traitlets import TraitError
 from extender.app import Extender
 from gpushare.request import Policy
 from gpushare.units import Unit
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "extender.app", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PATH": "/usr/bin:/bin"},
-        check=False,
-    )
+from tests.unit.extender.command import run
 
 
 def test_a_json_file_and_the_command_line_over_it(tmp_path: Path):
@@ -82,7 +72,10 @@ def test_a_state_address_beyond_loopback_needs_a_certificate(tmp_path: Path):
 
 
 def test_help_is_a_manual():
-    text = run("--help-all").stdout
+    text = subprocess.run(
+        [sys.executable, "-m", "extender.app", "--help-all"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
     for setting in ("prefix", "unit", "policy", "verbs_address", "state_address", "tls_cert"):
         assert f"--Extender.{setting}" in text
     assert "Whoever reaches it can bind pods" in text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import yaml
 from extender.scheduler_config import WAYS, Asking, Link, configuration, example, policy
 from gpushare.names import SCHEDULER_NAME, Names
 from playground import host_scheduler
+from tests.unit.extender.command import run
 
 # The fields of an extender in kubescheduler.config.k8s.io/v1 and in the legacy Policy, with their types.
 FIELDS: dict[str, Any] = {
@@ -55,11 +54,8 @@ def test_the_playground_uses_the_configuration_that_is_shipped() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_command_prints_them(way: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "extender.app", f"--print-scheduler-config={way}",
-         "--Extender.prefix=gpu.example.org"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = run(f"--print-scheduler-config={way}", "--Extender.prefix=gpu.example.org")
+    assert done.returncode == 0
     asking = Asking(Names("gpu.example.org").resources)
     shown = json.loads(done.stdout) if way == "policy" else yaml.safe_load(done.stdout)
     assert shown == example(way, asking)
