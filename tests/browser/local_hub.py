@@ -42,13 +42,14 @@ def free_port() -> int:
 class LocalHub:
     """``given`` is what the configuration reads: see local_hub_config.py."""
 
-    def __init__(self, folder: Path, python: str = sys.executable, **given: Any) -> None:
+    def __init__(self, folder: Path, **given: Any) -> None:
         try:
             proxy = ensure_proxy(lambda _: None)
         except (PackagesMissing, StepFailed) as error:
             pytest.skip(f"no proxy for the Hub: {error}")
         self.folder = folder
-        self.python = python
+        # Another environment's JupyterHub, to see that 5.5 and 6 are served alike.
+        self.python = os.environ.get("GPUSHARE_TEST_HUB_PYTHON") or sys.executable
         self.port, hub_port, api_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "hub.log"

@@ -35,7 +35,6 @@ if given.get("lab"):
     c.Spawner.args = [
         "--allow-root",
         "--ServerApp.jpserver_extensions=hub_integration.lab=True",
-        "--LabApp.news_url=",
     ]
     c.Spawner.environment = {
         "JUPYTER_PATH": f"{given['folder']}/share",

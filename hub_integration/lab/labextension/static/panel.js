@@ -74,9 +74,11 @@ export class Panel {
     const last = element("div", "gpushare-last");
     last.append(this.time, this.keep);
     node.append(this.title, this.cards, history, this.holders, last, this.said);
-    node.addEventListener("keydown", (event) => {
+    // Wherever the focus is: a button that goes takes it along.
+    this.escape = (event) => {
       if (event.key === "Escape") this.closePopup();
-    });
+    };
+    document.addEventListener("keydown", this.escape, true);
     this.rows = new Map();
     this.listener = () => this.show();
     slice.listeners.add(this.listener);
@@ -86,6 +88,7 @@ export class Panel {
 
   close() {
     this.slice.listeners.delete(this.listener);
+    document.removeEventListener("keydown", this.escape, true);
     window.clearInterval(this.clock);
   }
 
@@ -152,6 +155,8 @@ export class Panel {
     const wanted = new Map(processes.map((process) => [`${process.pid} ${process.name}`, process]));
     for (const [key, row] of this.rows) {
       if (!wanted.has(key)) {
+        // The focus must not fall out of the panel with its button.
+        if (row.node.contains(document.activeElement)) this.node.focus();
         row.node.remove();
         this.rows.delete(key);
       }
@@ -176,6 +181,7 @@ export class Panel {
     const row = { node, words, kernel: process.kernel };
     row.stop = button("Stop kernel", async () => {
       if (!row.kernel) return;
+      this.node.focus();
       row.stop.disabled = true;
       this.said.textContent = `Stopping the kernel of ${row.kernel.title}…`;
       try {

@@ -86,7 +86,10 @@ function makeItem(slice, widgets, statusbar) {
       return;
     }
     const body = new Widget();
-    const panel = new Panel(slice, body.node, () => popup && popup.dispose());
+    // The popup sets the size of its body; the panel inside keeps its own.
+    const inside = document.createElement("div");
+    body.node.appendChild(inside);
+    const panel = new Panel(slice, inside, () => popup && popup.dispose());
     popup = statusbar.showPopup({ body, anchor: item, align: "left", hasDynamicSize: true });
     body.disposed.connect(() => {
       panel.close();
