@@ -68,6 +68,7 @@ class DashboardApp(Application):
         folder. Empty to keep it in memory alone.
         """,
     )
+    ip = Unicode("", config=True, help="Address to listen on. Empty for that in the service's URL.")
     prefix = Unicode(DEFAULT_PREFIX, config=True, help="Prefix of our annotations.")
 
     aliases: ClassVar[dict[str, str]] = {
@@ -104,7 +105,9 @@ class DashboardApp(Application):
             )
         # uvicorn hands on the signal that ended it; for a service of the Hub that is the usual end.
         with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-            asyncio.run(self._serve(settings, url.hostname or "127.0.0.1", url.port or 80))
+            asyncio.run(
+                self._serve(settings, self.ip or url.hostname or "127.0.0.1", url.port or 80)
+            )
 
     async def _serve(self, settings: Settings, host: str, port: int) -> None:
         async with aiohttp.ClientSession(

@@ -35,12 +35,16 @@ def configure_dashboard(
     c: Any,
     *,
     port: int = PORT,
+    address: str = "127.0.0.1",
     culler_url: str | None = None,
     display: bool = True,
     environment: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> None:
     """Add the service, and its roles.
+
+    ``address`` is where the proxy finds the Hub's own machine, if the proxy is on another: 'hub' in
+    zero-to-jupyterhub. The service then listens on all addresses.
 
     ``culler_url`` None takes the culler where ``configure_culler`` puts it, if it is there, and ''
     does without. ``settings`` are those of ``DashboardApp``; the extender's come from
@@ -52,10 +56,18 @@ def configure_dashboard(
     if culler_url is None:
         at = next((str(s.get("url", "")) for s in services if s.get("name") == CULLER), "")
         culler_url = f"{at}{base}/services/{CULLER}" if at else ""
-    for name in ("extender_url", "extender_ca", "extender_server_name", "extender_token_file"):
+    for name in (
+        "extender_url",
+        "extender_ca",
+        "extender_server_name",
+        "extender_token_file",
+        "prefix",
+    ):
         value = settings.get(name) or _value(c, "GPUShareSpawner", name)
         if isinstance(value, str):
             settings[name] = value
+    if address != "127.0.0.1":
+        settings.setdefault("ip", "0.0.0.0")  # noqa: S104 - a pod of its own
     options = [f"--DashboardApp.{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "hub_integration.dashboard", *options]
     command.append(f"--DashboardApp.culler_url={culler_url}")
@@ -65,7 +77,7 @@ def configure_dashboard(
     services.append(
         {
             "name": NAME,
-            "url": f"http://127.0.0.1:{port}",
+            "url": f"http://{address}:{port}",
             "command": command,
             "display": display,
             "info": {"title": "GPU slices"},

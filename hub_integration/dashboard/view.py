@@ -74,7 +74,10 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node. ``cards`` is empty where the node is closed and shown as one line."""
+    """One node. ``cards`` is empty where the node is closed and shown as one line.
+
+    ``version`` differs when its cards do, so that a page that has it open asks for them again.
+    """
 
     id: str
     name: str
@@ -83,6 +86,7 @@ class NodeView:
     used: int
     trouble: str
     open: bool
+    version: str
     cards: tuple[CardView, ...] = ()
 
 
@@ -265,8 +269,23 @@ def _node(node: Node, index: _Index, now: float, *, open: bool) -> NodeView:
         used=share(used, memory),
         trouble=_trouble(node),
         open=open,
+        version=_version(node),
         cards=tuple(_card(node, card, index, now) for card in node.cards) if open else (),
     )
+
+
+def _version(node: Node) -> str:
+    """Who is on it, how healthy it is, and what is used in steps that a bar shows."""
+    seen = tuple(
+        (
+            c.uuid,
+            c.health,
+            c.free_mib,
+            tuple((s.uid, s.leaving, (s.used_mib or 0) >> 8) for s in c.slices),
+        )
+        for c in node.cards
+    )
+    return f"{hash(seen) & 0xFFFFFFFF:x}"
 
 
 def _card(node: Node, card: Card, index: _Index, now: float) -> CardView:

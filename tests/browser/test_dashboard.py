@@ -218,6 +218,42 @@ def test_an_admin_stops_a_server(world: World, open_page: OpenPage) -> None:
         page.wait_for_timeout(200)
 
 
+def test_a_large_cluster_opens_node_by_node(
+    world: World, open_page: OpenPage, axe: Callable[..., None], picture: Picture
+) -> None:
+    many = {
+        "nodes": [
+            node(
+                f"t4-{n:03}",
+                card(T4, 0, held(f"user-{n}", 7168, 900), node=f"t4-{n:03}"),
+                **({"problem": "the plugin is silent"} if n == 41 else {}),
+            )
+            for n in range(250)
+        ]
+    }
+    world.extender.answers["GET /v1/nodes"] = many
+    world.extender.answers["GET /v1/usage"] = usage(many, time.time())
+    world.extender.change()
+    world.extender.await_request(lambda r: r["path"] == "/v1/nodes")
+    page = open_page(errors_allowed=TOOLS)
+    world.hub.log_in(page, "admin", CLUSTER)
+    nodes = page.locator("section.gs-node")
+    page.get_by_text("250 cards on 250 nodes").wait_for()
+    page.reload()  # as a page of many nodes, not as one of two that grew
+    first = nodes.first
+    first.get_by_text("the plugin is silent").wait_for()  # trouble comes first
+    assert page.locator("article.gs-card").count() == 0
+    page.get_by_label("Show nodes with").fill("t4-007")
+    page.locator("section.gs-node:visible").nth(1).wait_for(state="detached")
+    page.get_by_text("t4-007").click()
+    page.get_by_role("link", name="user-7: 7 GiB").wait_for()
+    axe(page)
+    picture(page, "dashboard-large")
+    many["nodes"][7]["cards"][0] = card(T4, 0, held("zoe", 3072, 100), node="t4-007")
+    world.extender.change()
+    page.get_by_role("link", name="zoe: 3 GiB").wait_for()  # what is open is live as well
+
+
 @pytest.mark.parametrize("path", [MINE, CLUSTER])
 def test_on_a_phone(
     world: World, open_page: OpenPage, axe: Callable[..., None], picture: Picture, path: str
