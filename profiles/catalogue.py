@@ -83,6 +83,18 @@ class GroupTimes(_Strict):
     hold_minutes: Minutes | None = None
 
 
+class Watchdog(_Strict):
+    """How patiently a slice is held to its size. The node's own settings bound all of it.
+
+    ``reach``: report, end (GPU processes) or evict. ``grace`` in seconds.
+    """
+
+    reach: Literal["report", "end", "evict"] | None = None
+    grace: Annotated[float, Field(gt=0, le=86_400, strict=False)] | None = None
+    allowance_mib: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
+    evict_after: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
 class Settings(_Strict):
     """What a layer may set for the servers below it. None means: as the layer above says."""
 
@@ -112,6 +124,8 @@ class Settings(_Strict):
     """So long a user may put off the end with one click; 0 for not at all."""
     groups: dict[str, GroupTimes] = Field(default_factory=dict)
     """Other times for the members of a group; the longest of all that a user is in."""
+    watchdog: Watchdog | None = None
+    """How patiently slices are held to their size, where the node's way is not wanted."""
     environment: dict[str, str] = Field(default_factory=dict)
     kubespawner_override: dict[str, Any] = Field(default_factory=dict)
     """Any other settings of KubeSpawner, for example tolerations or volumes."""
@@ -160,6 +174,8 @@ class Slice(Access):
     """Of one card's compute (and of its memory, without ``memory``); 100, 200, … are whole cards."""
     cards: Annotated[int, Field(ge=1, le=64)] = 1
     """``memory`` on each of so many cards of one node."""
+    burst: Mib | None = None
+    """Memory that may be used while nobody was given it; the surplus goes back when a slice lands."""
     policy: Literal["binpack", "spread"] | None = None
     """How the card is chosen, where the cluster's way is not wanted."""
     default: bool = False
@@ -180,6 +196,8 @@ class Slice(Access):
             )
         if self.cards > 1 and self.percent is not None:
             raise ValueError("'cards' goes with 'memory' alone: leave out 'percent'")
+        if self.burst is not None and self.burst < (self.memory or self.burst + 1):
+            raise ValueError("'burst' goes with 'memory' and is at least as much")
         return self
 
     @property

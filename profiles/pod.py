@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gpushare.names import SCHEDULER_NAME, Names
 from gpushare.request import NOTHING, PodRequest, parse_request
 from gpushare.units import GIB, Unit
-from profiles.catalogue import Settings
+from profiles.catalogue import Settings, Watchdog
 from profiles.choice import Choice
 
 CONTAINER = "notebook"
@@ -57,6 +57,10 @@ def pod_parts(
         annotations[names.cards] = str(choice.slice.cards)
     if choice.slice.policy:
         annotations[names.policy] = choice.slice.policy
+    if choice.slice.burst:
+        annotations[names.gpu_mem_limit] = str(choice.slice.burst // unit.mib)
+    if choice.settings.watchdog:
+        annotations[names.enforcement] = watchdog_terms(choice.settings.watchdog)
     return PodParts(
         limits=limits,
         annotations=annotations,
@@ -82,6 +86,18 @@ def idle_clocks(settings: Settings) -> str:
     }
     clocks |= {name: minutes for name, minutes in more.items() if minutes is not None}
     return json.dumps(clocks, separators=(",", ":"))
+
+
+def watchdog_terms(watchdog: Watchdog) -> str:
+    """The annotation for the node's watchdog, in the keys that it reads."""
+    terms = {
+        "reach": watchdog.reach,
+        "grace": watchdog.grace,
+        "allowanceMib": watchdog.allowance_mib,
+        "evictAfter": watchdog.evict_after,
+    }
+    said = {name: value for name, value in terms.items() if value is not None}
+    return json.dumps(said, separators=(",", ":"))
 
 
 def _limits(choice: Choice, names: Names, unit: Unit) -> dict[str, int]:
