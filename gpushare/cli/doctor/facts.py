@@ -83,7 +83,11 @@ class Facts:
         """Under which names our scheduler takes pods."""
         profiles = self.scheduler.get("profiles") or []
         found = tuple(str(one["schedulerName"]) for one in profiles if one.get("schedulerName"))
-        return found or (SCHEDULER_NAME,)
+        if found:
+            return found
+        # The cluster's own scheduler asks: its configuration is not among our objects.
+        outside = "default-scheduler" if self.extender.get("verbs_tls_address") else SCHEDULER_NAME
+        return (str(self.extender.get("scheduler_name") or outside),)
 
     def asking(self) -> Iterator[Object]:
         """Pods, not finished, that ask for a slice."""

@@ -36,6 +36,8 @@ class _Gatherer:
     def __init__(self, connection: Connection, namespace: str) -> None:
         self.connection, self.namespace = connection, namespace
         self.missing: dict[str, str] = {}
+        # Whether the cluster's own scheduler asks the extender.
+        self.outside = False
 
     def facts(self) -> Facts:
         version = str(self.connection.get("/version").get("gitVersion", ""))
@@ -119,7 +121,9 @@ class _Gatherer:
                 if "config.yaml" in data:
                     scheduler = yaml.safe_load(data["config.yaml"]) or {}
                 elif "config.json" in data:
-                    extender = json.loads(data["config.json"]).get("Extender") or {}
+                    said = json.loads(data["config.json"])
+                    webhook = said.get("Webhook") or {}
+                    extender = {**webhook, **(said.get("Extender") or {})}
             elif ours(found, "device-plugin", self.namespace) and "config.json" in data:
                 agent = json.loads(data["config.json"]).get("DevicePlugin") or {}
         return extender, agent, scheduler
@@ -195,6 +199,9 @@ class _Gatherer:
         scheduler = accounts.get("user-scheduler", "gpushare-user-scheduler")
         agent = accounts.get("device-plugin", "gpushare-device-plugin")
         asked = [*wanted(self.namespace, scheduler, agent), *(reading(hub) for hub in hubs)]
+        if self.outside:
+            # No kube-scheduler of ours, and so no lease.
+            asked = [right for right in asked if right.resource != "leases"]
         return {right: self._may(right) for right in asked}
 
     def _may(self, right: Right) -> bool:
@@ -224,7 +231,7 @@ class _Gatherer:
             account = pod["spec"].get("serviceAccountName", "default")
             values = self._values(namespace)
             hub = values.get("hub") or {}
-            config = hub.get("config") or {}
+            config = _spawner_settings(hub, values)
             found.append(Hub(namespace, account, config, hub.get("consecutiveFailureLimit")))
         return found
 
@@ -233,6 +240,19 @@ class _Gatherer:
         secret = self.connection.get(f"/api/v1/namespaces/{namespace}/secrets/hub")
         text = base64.b64decode((secret.get("data") or {}).get("values.yaml") or "")
         return yaml.safe_load(text) or {}
+
+
+def _spawner_settings(hub: Object, values: Object) -> Object:
+    """hub.config, on top of what configure_z2jh reads where it is called."""
+    config = dict(hub.get("config") or {})
+    if not any("configure_z2jh" in str(code) for code in (hub.get("extraConfig") or {}).values()):
+        return config
+    custom = (values.get("custom") or {}).get("gpushare") or {}
+    return {
+        **config,
+        "JupyterHub": {"spawner_class": "gpushare", **(config.get("JupyterHub") or {})},
+        "GPUShareSpawner": {**custom, **(config.get("GPUShareSpawner") or {})},
+    }
 
 
 def _groups(user: str) -> list[str]:

@@ -508,3 +508,26 @@ def test_odd_object_stops_one_check_alone() -> None:
     odd = replace(sound(), pods=({"metadata": {"name": "odd", "namespace": "x"}},))
     assert "unknown: cannot be checked: KeyError" in found(odd, "placements")
     assert found(odd, "versions") == ""
+
+
+def test_where_the_cluster_s_own_scheduler_asks() -> None:
+    outside = {**sound().extender, "verbs_tls_address": "0.0.0.0:39998"}
+    alone = pod("alone", schedulerName="default-scheduler", nodeName=None)
+    facts = replace(with_pod(alone)(sound()), extender=outside, scheduler={})
+    assert found(facts, "scheduler-name") == ""
+    assert found(replace(facts, extender=sound().extender), "scheduler-name") != ""
+
+
+def test_settings_that_configure_z2jh_reads(cluster: ApiServer) -> None:
+    values = {
+        "hub": {"extraConfig": {"gpushare": "configure_z2jh(c)"}},
+        "custom": {"gpushare": {"extender_url": "https://gpushare-extender.elsewhere.svc:8443"}},
+    }
+    text = base64.b64encode(yaml.safe_dump(values).encode()).decode()
+    cluster.answers["/api/v1/namespaces/jupyter/secrets/hub"] = (
+        200,
+        {"data": {"values.yaml": text}},
+    )
+    status, told = doctor("--check", "spawner")
+    assert status == 1
+    assert "elsewhere.svc:8443, but gpushare is installed in gpushare" in told
