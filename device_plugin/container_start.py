@@ -141,7 +141,7 @@ class ContainerStart:
             try:
                 return await self._try_identify(resource, ids, digest)
             except Refused as refused:
-                passing = refused.code in (Code.NOT_FOUND, Code.UNDECIDED)
+                passing = refused.code in (Code.NOT_FOUND, Code.UNDECIDED, Code.FULL_CARD)
                 if not passing or time.monotonic() > deadline:
                     raise
             await self._pause(pause)
@@ -165,7 +165,11 @@ class ContainerStart:
                 found.append(_Candidate(holder, pod))
         if not found or len({pod_ref(c.pod).uid for c in found}) > 1:
             raise Refused(Code.NOT_FOUND, node=self._node().name, resource=resource)
-        return found[0] if len(found) == 1 else self._choose(found, digest)
+        candidate = found[0] if len(found) == 1 else self._choose(found, digest)
+        # The scheduler may know that a pod has ended a moment before the kubelet and we do, and has
+        # given its place away.
+        self._verify(candidate)
+        return candidate
 
     def _choose(self, candidates: Sequence[_Candidate], digest: str) -> _Candidate:
         pod = candidates[0].pod

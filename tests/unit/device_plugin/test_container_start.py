@@ -211,6 +211,24 @@ async def test_the_percent_half_is_refused_when_the_whole_is_wrong(bench: Bench)
     assert not list(bench.specs.folder.glob("*.json"))
 
 
+async def test_room_that_the_scheduler_saw_before_us_is_waited_for(bench: Bench) -> None:
+    whole = Share(T4_0.uuid, 15360, 0)
+    first, second = (alice(whole, mem=15, name=n, uid=f"uid-{n}") for n in ("alice", "bob"))
+    one, other = [f"m{n}" for n in range(15)], [f"m{n}" for n in range(15, 30)]
+    bench.pods.put(first, second)
+    bench.kubelet.give(first, "main", {MEM: one})
+    await bench.prepare(*one)
+    bench.kubelet.give(second, "main", {MEM: other})
+
+    def alice_is_gone() -> None:
+        bench.kubelet.holders.pop(0)
+        del bench.pods.pods["uid-alice"]
+
+    bench.on_pause = [alice_is_gone]
+    assert (await bench.prepare(*other)).pod == "bob"
+    assert bench.pauses == 1
+
+
 async def test_ids_that_nobody_holds_yet_are_waited_for(bench: Bench) -> None:
     one = alice()
     bench.pods.put(one)
