@@ -64,7 +64,9 @@ def test_a_pod_that_only_has_limits_gets_its_slice_and_no_more(hooked: Pods) -> 
     made = created(hooked, manifest)
     assert made.spec.scheduler_name == SCHEDULER_NAME
     assert any(t.key == "nvidia.com/gpu" for t in made.spec.tolerations)
-    assert not made.spec.containers[0].env
+    assert [(e.name, e.value) for e in made.spec.containers[0].env] == [
+        ("NVIDIA_VISIBLE_DEVICES", "void")
+    ]
     hooked.await_running("simple")
     (share,) = hooked.placement("simple").containers[0].shares
     assert hooked.sight("simple", "main").cards == (share.card,)
