@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import aiohttp
 import uvicorn
@@ -19,7 +18,8 @@ from traitlets import Float, Unicode
 from traitlets.config import Application
 
 from gpushare.names import DEFAULT_PREFIX, Names
-from hub_integration.dashboard import cordon
+from hub_integration.dashboard.cordon import Cordons
+from hub_integration.dashboard.early import EarlyAnswers
 from hub_integration.dashboard.feed import Feed
 from hub_integration.dashboard.login import Login, Settings
 from hub_integration.dashboard.neighbours import HubSide, StateApi
@@ -82,6 +82,8 @@ class DashboardApp(Application):
     }
     config_file = Unicode("", config=True, help="A configuration file.")
 
+    early: EarlyAnswers | None = None
+
     def initialize(self, argv: list[str] | None = None) -> None:
         self.parse_command_line(argv)
         if self.config_file:
@@ -90,43 +92,34 @@ class DashboardApp(Application):
 
     def start(self) -> None:
         logging.basicConfig(level=self.log_level, format="%(levelname)s %(name)s: %(message)s")
-        if not self.extender_url:
-            sys.exit(
-                "gpushare-dashboard: extender_url is not set: give --extender-url, for example "
-                "https://gpushare-extender.gpushare.svc:8443"
-            )
         try:
             settings = Settings.from_environment()
-            url = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
         except KeyError as missing:
             sys.exit(
                 f"gpushare-dashboard: {missing} is not set: it is a service of a JupyterHub, which "
-                "starts it (hub_integration.config.configure_dashboard)"
+                "starts it (hub_integration.dashboard.configure.configure_dashboard)"
             )
+        if self.early is None:
+            sys.exit("gpushare-dashboard: JUPYTERHUB_SERVICE_URL is not set, or has no port")
         # uvicorn hands on the signal that ended it; for a service of the Hub that is the usual end.
         with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-            asyncio.run(
-                self._serve(settings, self.ip or url.hostname or "127.0.0.1", url.port or 80)
-            )
+            asyncio.run(self._serve(settings, self.early))
 
-    async def _serve(self, settings: Settings, host: str, port: int) -> None:
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=100), trust_env=False
-        ) as http:
-            dashboard = await self.assemble(http, settings)
+    async def _serve(self, settings: Settings, early: EarlyAnswers) -> None:
+        connector = aiohttp.TCPConnector(limit=100)
+        async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
+            dashboard = self.assemble(http, settings)
             config = uvicorn.Config(
                 application(dashboard, _running(dashboard)),
-                host=host,
-                port=port,
                 log_level="warning",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=2,
             )
-            await uvicorn.Server(config).serve()
+            await uvicorn.Server(config).serve(sockets=[early.hand_over()])
 
-    async def assemble(self, http: aiohttp.ClientSession, settings: Settings) -> Dashboard:
+    def assemble(self, http: aiohttp.ClientSession, settings: Settings) -> Dashboard:
         """All parts, nothing running."""
         service = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
         base = os.environ.get("JUPYTERHUB_BASE_URL", "/")
@@ -145,8 +138,7 @@ class DashboardApp(Application):
         feed = Feed(state, hub, Trends(path, self.log), self.log)
         pages = Pages(service, os.environ.get("JUPYTERHUB_HOST", "") + base)
         screens = Screens(feed, pages, hub)
-        cordons = await cordon.connect(Names(self.prefix), self.log)
-        screens.can_cordon = cordons.allowed
+        cordons = Cordons(None, Names(self.prefix), self.log)
         login = Login(http, hub, settings)
         return Dashboard(service, feed, login, hub, cordons, pages, screens)
 
@@ -155,10 +147,18 @@ def _running(dashboard: Dashboard) -> Any:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         looking = asyncio.create_task(dashboard.feed.run())
         looking.add_done_callback(_end_with)
+        connecting = asyncio.create_task(_connect(dashboard))
         yield
         looking.cancel()
+        connecting.cancel()
 
     return lifespan
+
+
+async def _connect(dashboard: Dashboard) -> None:
+    """Find out whether cards can be cordoned here, while everything else is shown already."""
+    await dashboard.cordons.connect()
+    dashboard.screens.can_cordon = dashboard.cordons.allowed
 
 
 def _end_with(task: asyncio.Task[None]) -> None:
@@ -166,6 +166,3 @@ def _end_with(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         logging.getLogger(__name__).critical("looking failed", exc_info=task.exception())
         os._exit(1)
-
-
-main = DashboardApp.launch_instance

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 from gpushare.names import Names
@@ -41,6 +42,21 @@ class Cordons:
         self._names = names
         self._log = log
         self.allowed = False
+
+    async def connect(self) -> None:
+        """By the pod's service account or a kubeconfig; without either, cards can't be cordoned."""
+        # A large package, loaded beside the loop.
+        client = await asyncio.to_thread(import_module, "kubernetes_asyncio.client")
+        config = await asyncio.to_thread(import_module, "kubernetes_asyncio.config")
+        try:
+            try:
+                config.load_incluster_config()
+            except config.ConfigException:
+                await config.load_kube_config()
+        except (config.ConfigException, OSError):
+            return
+        self._core = client.CoreV1Api()
+        await self.ask_rights()
 
     async def ask_rights(self) -> None:
         """Find out whether the service's account may write to nodes."""
@@ -104,19 +120,3 @@ def _reason(error: Any) -> str:
         return str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
         return str(error.reason)
-
-
-async def connect(names: Names, log: logging.Logger) -> Cordons:
-    """By the pod's service account or a kubeconfig; without either, cards can't be cordoned."""
-    from kubernetes_asyncio import client, config
-
-    try:
-        try:
-            config.load_incluster_config()
-        except config.ConfigException:
-            await config.load_kube_config()
-    except (config.ConfigException, OSError):
-        return Cordons(None, names, log)
-    cordons = Cordons(client.CoreV1Api(), names, log)
-    await cordons.ask_rights()
-    return cordons

@@ -109,6 +109,8 @@ class StateApi:
 
     def _request(self, path: str) -> tuple[str, dict[str, str], dict[str, Any]]:
         address = self._address
+        if not address.url:
+            raise Away("extender_url is not set: configure_dashboard(c, extender_url=…)")
         headers = {}
         try:
             if address.token_file:

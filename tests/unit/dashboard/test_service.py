@@ -13,12 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes_asyncio.client import ApiException
 
 from gpushare.names import Names
 from hub_integration.dashboard.cordon import CordonFailed, Cordons, changed
+from hub_integration.dashboard.early import EarlyAnswers
 from hub_integration.dashboard.feed import Feed
 from hub_integration.dashboard.login import Login, Settings, safe_path
 from hub_integration.dashboard.neighbours import Away, HubSide, StateApi
@@ -357,3 +359,18 @@ def test_a_thousand_nodes(record_property: Any) -> None:
     for name, seconds in figures.items():
         record_property(name, round(1000 * seconds, 2))
     print({name: round(1000 * seconds, 2) for name, seconds in figures.items()})
+
+
+# --- the first seconds
+
+
+def test_there_is_an_answer_before_the_service_is_loaded() -> None:
+    early = EarlyAnswers("127.0.0.1", 0)
+    host, port = early.socket.getsockname()
+    url = f"http://{host}:{port}/services/gpushare-dashboard/"
+    asked = requests.Session()
+    asked.trust_env = False
+    assert asked.get(url, timeout=30).status_code == 200  # all that the Hub waits for
+    assert asked.get(url + "health", timeout=30).status_code == 503
+    with early.hand_over() as taken:
+        assert taken.getsockname() == (host, port)
