@@ -66,6 +66,18 @@ def _notebook_context(context: Path, logs: Path, say: Say) -> None:
     shutil.copy(_NOTEBOOK, context)
 
 
+def _singleuser_inputs() -> Iterable[str]:
+    yield from _of_files([CHECKOUT / "pyproject.toml"])
+    # Our part in the notebook is small: changes elsewhere need no new image.
+    shown = ("hub_integration/lab", "gpushare")
+    yield from _of_files(p for p in wheel.sources(CHECKOUT, shown) if "cli" not in p.parts)
+    yield from _of_files([CHECKOUT / "gpushare" / "cli" / f for f in ("main.py", "slice.py")])
+
+
+def _singleuser_context(context: Path, logs: Path, say: Say) -> None:
+    wheel.build(CHECKOUT, context / "dist", logs / "wheel.log", say)
+
+
 def _hub_base_context(context: Path, logs: Path, say: Say) -> None:
     shutil.copy(CHECKOUT / "requirements.lock", context)
 
@@ -113,11 +125,19 @@ RECIPES: dict[str, Recipe] = {
             minutes=0.2,
         ),
         Recipe(
-            "singleuser",
-            HERE / "singleuser.Containerfile",
+            "notebook-base",
+            HERE / "notebook-base.Containerfile",
             lambda: _of_files([_NOTEBOOK]),
             _notebook_context,
             minutes=1.5,
+        ),
+        Recipe(
+            "singleuser",
+            HERE / "singleuser.Containerfile",
+            _singleuser_inputs,
+            _singleuser_context,
+            base="notebook-base",
+            minutes=0.5,
         ),
         Recipe(
             "hub-base",

@@ -33,7 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_images_there_are() -> None:
     products = {"extender", "device-plugin", "hub-base", "hub"}
-    assert set(names()) == {"debian-base", "singleuser", "kube-scheduler"} | products
+    notebooks = {"notebook-base", "singleuser"}
+    assert set(names()) == {"debian-base", "kube-scheduler"} | notebooks | products
     for recipe in recipes.RECIPES.values():
         assert recipe.containerfile.exists()
         assert recipe.base is None or recipe.base in recipes.RECIPES
