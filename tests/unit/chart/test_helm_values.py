@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from traitlets.config import Config
 
 from hub_integration.spawner import GPUShareSpawner
 from profiles import reader
@@ -73,8 +76,6 @@ def test_hub_values_fit_the_closed_schema(hub: dict[str, Any]) -> None:
         for key in filter(None, path.split(".")):
             part = part.get(key, {})
         assert part.keys() <= known, path or "the root"
-    for section in hub["hub"]["config"]:
-        assert re.match(r"[A-Z]", section), "classes begin with a capital letter"
     for file in hub["hub"]["extraFiles"].values():
         assert file.keys() <= {"mountPath", "data", "stringData", "binaryData", "mode"}
         assert len(file.keys() & {"data", "stringData", "binaryData"}) == 1
@@ -82,11 +83,11 @@ def test_hub_values_fit_the_closed_schema(hub: dict[str, Any]) -> None:
 
 def test_hub_values_set_what_the_spawner_has(hub: dict[str, Any]) -> None:
     traits = GPUShareSpawner.class_traits(config=True)
-    assert hub["hub"]["config"]["GPUShareSpawner"].keys() <= traits.keys()
+    assert hub["custom"]["gpushare"].keys() <= traits.keys()
 
 
 def test_hub_reads_its_files_where_they_are_mounted(hub: dict[str, Any]) -> None:
-    settings = hub["hub"]["config"]["GPUShareSpawner"]
+    settings = hub["custom"]["gpushare"]
     files = {f["mountPath"] for f in hub["hub"]["extraFiles"].values()}
     assert settings["catalogue_file"] in files
     (mount,) = hub["hub"]["extraVolumeMounts"]
@@ -100,7 +101,7 @@ def test_hub_finds_the_state_api_and_its_authority(chart: Chart, hub: dict[str, 
     service = release.of("Service", "gpushare-extender")
     metadata, (port,) = service["metadata"], service["spec"]["ports"]
     url = f"https://{metadata['name']}.{metadata['namespace']}.svc:{port['port']}"
-    assert hub["hub"]["config"]["GPUShareSpawner"]["extender_url"] == url
+    assert hub["custom"]["gpushare"]["extender_url"] == url
     (volume,) = hub["hub"]["extraVolumes"]
     authorities = {
         m["metadata"]["namespace"]
@@ -114,3 +115,23 @@ def test_catalogue_of_the_hub_values_is_valid(hub: dict[str, Any]) -> None:
     (file,) = hub["hub"]["extraFiles"].values()
     catalogue = reader.loads(yaml.safe_dump(file["data"], sort_keys=False))
     assert [profile.name for profile in catalogue.profiles] == ["t4", "a10", "cpu"]
+
+
+def test_extra_configuration_is_taken(
+    hub: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the chart's jupyterhub_config.py runs it, with the values that it reads through z2jh."""
+    (file,) = hub["hub"]["extraFiles"].values()
+    catalogue = tmp_path / "catalogue.yaml"
+    catalogue.write_text(yaml.safe_dump(file["data"], sort_keys=False))
+    custom = {**hub["custom"]["gpushare"], "catalogue_file": str(catalogue)}
+    z2jh = ModuleType("z2jh")
+    z2jh.get_config = {"custom.gpushare": custom}.get  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "z2jh", z2jh)
+    c = Config()
+    for code in hub["hub"]["extraConfig"].values():
+        exec(compile(code, "extraConfig", "exec"), {"c": c})
+    assert c.JupyterHub.spawner_class == "gpushare"
+    assert c.GPUShareSpawner.extender_url == custom["extender_url"]
+    assert "gpushare-culler" in {service["name"] for service in c.JupyterHub.services}
+    assert hub["cull"] == {"enabled": False}, "two cullers would not agree"
