@@ -26,7 +26,7 @@ from extender.fits import Fitting
 from extender.fitting import Rules
 from extender.history import History
 from extender.learning import Learned
-from extender.metrics import CardCollector, CountCollector, Metrics, admission_counts
+from extender.metrics import CardPage, CountCollector, Metrics, ViewCollector, admission_counts
 from extender.planning import Planner
 from extender.ranking import Ranking
 from extender.reflector import Reflector, Sink
@@ -121,7 +121,8 @@ class Service:
         self.starting: list[Callable[[], str]] = []
         self._progress = {"nodes": self.nodes.progress, "pods": self.pods.progress}
         self.verbs.on_refused += [self._refused, self.announcer.refused]
-        self.metrics.registry.register(CardCollector(self.view, self.usage))
+        self.metrics.cards = CardPage(self.view, self.usage)
+        self.metrics.registry.register(ViewCollector(self.view))
         self.metrics.registry.register(self._counts())
         self.verbs_app: FastAPI = verbs.application(self.verbs)
         sources = state.Sources(

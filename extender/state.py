@@ -98,7 +98,7 @@ def application(sources: Sources, gate: Gate, metrics: Metrics) -> FastAPI:
 
     @app.get("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await metrics.text(), media_type=CONTENT_TYPE)
 
     _add_cluster(app, sources)
     _add_pods(app, sources)

@@ -196,7 +196,7 @@ async def test_the_state_api_asks_kubernetes_who_may(extender: Extender):
         assert (await status("/metrics", bearer("poor")))[0] == 403
         code, text = await status("/metrics", bearer("good"))
         assert code == 200
-        assert 'gpushare_card_memory_bytes{card="0",model="T4",node="n"} 1.610612736e+10' in text
+        assert 'gpushare_card_memory_bytes{card="0",model="T4",node="n"} 16106127360' in text
         assert "gpushare_watch_age_seconds" in text
         code, text = await status("/v1/openapi.json", bearer("good"))
         assert "CardState" in text

@@ -41,11 +41,11 @@ async def extender(api: ApiDouble) -> AsyncIterator[Extender]:
         yield extender
 
 
-def exported(extender: Extender) -> tuple[dict[tuple[str, ...], float], Labels]:
+async def exported(extender: Extender) -> tuple[dict[tuple[str, ...], float], Labels]:
     """Samples by name and label values (in the order of the labels), and the labels of each name."""
     samples: dict[tuple[str, ...], float] = {}
     labels: Labels = {}
-    for family in text_string_to_metric_families(extender.service.metrics.text().decode()):
+    for family in text_string_to_metric_families((await extender.service.metrics.text()).decode()):
         for sample in family.samples:
             samples[sample.name, *sample.labels.values()] = sample.value
             labels.setdefault(sample.name, set()).update(sample.labels)
@@ -53,7 +53,7 @@ def exported(extender: Extender) -> tuple[dict[tuple[str, ...], float], Labels]:
 
 
 async def test_cards_are_told_in_bytes(extender: Extender):
-    samples, labels = exported(extender)
+    samples, labels = await exported(extender)
     assert labels["gpushare_card_free_bytes"] == {"node", "card", "model"}
     card = ("0", "T4", "n")
     assert samples["gpushare_card_memory_bytes", *card] == 15 * GIB
@@ -74,7 +74,7 @@ async def test_units_are_in_the_names(extender: Extender):
         "_bytes", "_percent", "_seconds", "_slices", "_cards", "_pods", "_nodes", "_total",
         "_created", "_bucket", "_count", "_sum", "_healthy",
     )  # fmt: skip
-    _, labels = exported(extender)
+    _, labels = await exported(extender)
     assert [name for name in labels if not name.endswith(ends)] == []
 
 
@@ -103,7 +103,7 @@ async def test_drift_is_counted(extender: Extender, monkeypatch: pytest.MonkeyPa
     view.ledger.release(next(iter(view.ledger.slices)))
     await until(lambda: drift.found == 1, "the missing slice is found")
     task.cancel()
-    samples, _ = exported(extender)
+    samples, _ = await exported(extender)
     assert samples["gpushare_ledger_drift_slices", "all"] == 1
 
 
@@ -136,7 +136,7 @@ _LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 
 
 async def test_every_query_asks_for_what_is_exported(extender: Extender):
-    _, labels = exported(extender)
+    _, labels = await exported(extender)
     asked = list(queries())
     assert len(asked) > 30
     for where, query in asked:

@@ -83,7 +83,9 @@ async def test_who_waits_where_in_the_line_and_why(api: ApiDouble, extender: Ext
     erin = api.put("pods", person("erin", "erin", mem=7))
     erin["metadata"]["annotations"]["gpushare/card-model"] = "T4"
     api.put("pods", erin)
-    big = api.put("pods", person("big", "dora", mem=20))
+    big = person("big", "dora", mem=20)
+    big["metadata"]["creationTimestamp"] = "2025-01-01T00:00:01Z"
+    api.put("pods", big)
     await extender.caught_up()
     extender.filter(erin, "t4-1", "a10-1")
     async with served(extender.service.state_app) as session:
@@ -115,7 +117,6 @@ async def test_who_waits_where_in_the_line_and_why(api: ApiDouble, extender: Ext
         assert "use at most 100, or 100 or 200" in why.sentence
         missing = json.loads(await get(session, "/v1/pods/jupyter/no/why", 404))
         assert "no pod jupyter/no" in missing["detail"]
-        _ = big
 
 
 async def test_how_many_fit_and_where(api: ApiDouble, extender: Extender):
@@ -223,7 +224,7 @@ async def test_history_is_a_day_and_no_more(api: ApiDouble, extender: Extender):
     assert await extender.bind(made, "t4-1") == ""
     history = extender.service.history
     for _ in range(DAY + 10):
-        history.record()
+        await history.record()
     async with served(extender.service.state_app) as session:
         assert len(json.loads(await get(session, "/v1/history"))["minutes"]) == DAY
         (last,) = json.loads(await get(session, "/v1/history?minutes=1"))["minutes"]
