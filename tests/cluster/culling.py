@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,10 +29,10 @@ from tests.cluster.processes import NAMESPACE as PRODUCT
 CATALOGUE = """
 version: 1
 defaults:
-  idle_minutes: 25
+  idle_minutes: 20
   warn_minutes: 2
   min_run_minutes: 1
-  pressed_idle_minutes: 25
+  pressed_idle_minutes: 20
   gpu_idle_minutes: 6
   hold_minutes: 600
 profiles:
@@ -62,7 +63,8 @@ SETTINGS: dict[str, object] = {
 class Culling:
     """The Hub, the culler's API as an admin sees it, and the people."""
 
-    def __init__(self, api: client.ApiClient, folder: Path) -> None:
+    def __init__(self, api: client.ApiClient, folder: Path, **settings: object) -> None:
+        self._settings = {**SETTINGS, **settings}
         self.core = client.CoreV1Api(api)
         self.pods = Pods(api, NAMESPACE)
         self.cluster = Cluster()
@@ -77,7 +79,7 @@ class Culling:
             self.cluster,
             catalogue=str(self._catalogue),
             spawner={"gpu_start_timeout": 120},
-            culler={**SETTINGS, **settings},
+            culler={**self._settings, **settings},
             **more,
         )
 
@@ -93,12 +95,13 @@ class Culling:
             self.users[name] = HubUser(self.hub.url, name, PASSWORD)
         return self.users[name]
 
-    def server(self, name: str, choice: str) -> HubUser:
-        """Start somebody's server; choice as 't4/3g'."""
-        profile, _, part = choice.partition("/")
-        user = self.user(name)
-        user.start_server({"profile": profile, "slice": part})
-        return user
+    def servers(self, **choices: str) -> None:
+        """Start these people's servers at once; choices as 't4/3g'."""
+        for name, choice in choices.items():
+            profile, _, part = choice.partition("/")
+            self.user(name).request_server({"profile": profile, "slice": part})
+        for name in choices:
+            self.user(name).await_ready()
 
     # The culler's API
 
@@ -228,6 +231,6 @@ class Culling:
             with node_cards(self.cluster.cards_root(node.name)).edit() as edit:
                 for process in edit.state.processes:
                     edit.remove_process(process.pid)
-        for user in self.users.values():
-            if user.server() is not None:
-                user.stop_server()
+        running = [user for user in self.users.values() if user.server() is not None]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(HubUser.stop_server, running))
