@@ -89,7 +89,7 @@ def certificates(facts: Facts) -> Iterator[Finding]:
             yield warning(f"the certificate of {what} ends in {since(left)}", _RENEW)
     for webhook in facts.webhooks:
         bundle = webhook["ca"]
-        authority = facts.certificates.get(_AUTHORITY)
+        authority = webhook.get("signer") or facts.certificates.get(_AUTHORITY)
         if bundle and authority and bundle.strip() != authority.strip():
             yield error(
                 f"the webhook {webhook['name']} trusts another authority than the one that signed "
