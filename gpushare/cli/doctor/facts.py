@@ -72,11 +72,8 @@ class Facts:
 
     @property
     def names(self) -> Names:
-        """The names under the extender's prefix."""
-        try:
-            return Names(str(self.extender.get("prefix") or DEFAULT_PREFIX))
-        except ValueError:
-            return Names()
+        """The names under the extender's prefix, and in the dialects that it speaks."""
+        return names_of(self.extender)
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -150,12 +147,23 @@ def containers(pod: Object) -> Iterator[Object]:
     yield from pod["spec"].get("containers") or []
 
 
+def names_of(extender: Object) -> Names:
+    """The names that an extender with these settings goes by; ours where they are none."""
+    try:
+        return Names(
+            str(extender.get("prefix") or DEFAULT_PREFIX),
+            tuple(str(one) for one in extender.get("dialects") or ()),
+        )
+    except ValueError:
+        return Names()
+
+
 def asks(pod: Object, names: Names) -> bool:
     """Whether any container asks for a slice."""
     return any(
         resource in ((container.get("resources") or {}).get("limits") or {})
         for container in containers(pod)
-        for resource in names.resources
+        for resource in names.all_resources
     )
 
 

@@ -16,8 +16,8 @@ import yaml
 from gpushare.cli.cluster import Connection, NoState, Refused, message
 from gpushare.cli.doctor.checks.hub import reading
 from gpushare.cli.doctor.checks.rights import wanted
-from gpushare.cli.doctor.facts import Facts, Hub, Object, Right, asks, ours
-from gpushare.names import DEFAULT_PREFIX, Names
+from gpushare.cli.doctor.facts import Facts, Hub, Object, Right, asks, names_of, ours
+from gpushare.names import Names
 
 _PAGE = 500
 # Kubelets whose running configuration is read: features are set alike on the nodes of a pool.
@@ -44,7 +44,7 @@ class _Gatherer:
         extender, agent, scheduler = self._try(
             "configurations", self._settings, lambda: ({}, {}, {})
         )
-        names = _names(extender)
+        names = names_of(extender)
         nodes = self._objects("nodes", lambda: self._list("/api/v1/nodes"))
         now = self._try("clock", self._now, time.time)
         pods = self._objects("pods", lambda: self._pods(names))
@@ -168,8 +168,18 @@ class _Gatherer:
                     where = webhook["clientConfig"]
                     if (where.get("service") or {}).get("namespace") == self.namespace:
                         bundle = base64.b64decode(where.get("caBundle") or "").decode()
-                        found.append({"name": webhook["name"], "ca": bundle})
+                        signer = self._signer(where["service"].get("name", ""))
+                        found.append({"name": webhook["name"], "ca": bundle, "signer": signer})
         return found
+
+    def _signer(self, service: str) -> str:
+        """The authority of a webhook's own certificate; '' where it has none of its own."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{service}-tls"
+        try:
+            data = self.connection.get(path).get("data") or {}
+        except Refused:
+            return ""
+        return base64.b64decode(data.get("ca.crt") or "").decode()
 
     def _admission(self, kind: str) -> list[Object]:
         path = f"/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}"
@@ -259,13 +269,6 @@ def _groups(user: str) -> list[str]:
     """The groups of a service account."""
     namespace = user.split(":")[2]
     return ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-
-
-def _names(extender: Object) -> Names:
-    try:
-        return Names(str(extender.get("prefix") or DEFAULT_PREFIX))
-    except ValueError:
-        return Names()
 
 
 def _more(token: str) -> dict[str, str]:

@@ -359,7 +359,10 @@ def test_dialect_of_ours_is_no_second_plugin() -> None:
     facts = changed_node(lambda n: n["status"]["allocatable"].update({"aliyun.com/gpu-mem": "30"}))(
         sound()
     )
-    assert found(replace(facts, agent={**facts.agent, "dialects": ["aliyun:MiB"]}), "plugins") == ""
+    assert (
+        found(replace(facts, extender={**facts.extender, "dialects": ["aliyun:MiB"]}), "plugins")
+        == ""
+    )
 
 
 def test_value_that_the_webhook_gave_is_no_fault() -> None:
@@ -531,3 +534,17 @@ def test_settings_that_configure_z2jh_reads(cluster: ApiServer) -> None:
     status, told = doctor("--check", "spawner")
     assert status == 1
     assert "elsewhere.svc:8443, but gpushare is installed in gpushare" in told
+
+
+def test_pods_of_a_dialect_and_those_that_were_taken_over() -> None:
+    old = unplaced("default-scheduler")
+    old["metadata"]["uid"] = "u1"
+    old["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": "7"}}
+    facts = with_pod(old)(sound())
+    assert found(facts, "placements") == "", "without the dialect it is none of our business"
+    spoken = replace(facts, extender={**facts.extender, "dialects": ["aliyun"]})
+    assert "jupyter/past was bound" in found(spoken, "placements")
+    assert "aliyun.com/gpu-mem" in found(spoken, "resources")
+    card = {"index": 0, "health": "ok", "slices": [{"uid": "u1"}]}
+    state = {"unit_mib": 1024, "nodes": [{"name": "t4-1", "unit_mib": 1024, "cards": [card]}]}
+    assert found(replace(spoken, state=state), "placements") == ""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from gpushare.cli.doctor.facts import Facts, Object, labels, name, notes, offers
 from gpushare.cli.doctor.finding import Check, Finding, error, warning
-from gpushare.dialects.table import DIALECTS
 
 # From which version on a runtime heeds CDI, and from which on it does so unasked.
 _RUNTIMES = {"containerd": ((1, 7), (2, 0)), "cri-o": ((1, 23), (1, 23))}
@@ -89,7 +88,7 @@ def kubelet(facts: Facts) -> Iterator[Finding]:
 
 def plugins(facts: Facts) -> Iterator[Finding]:
     """Two plugins that hand out the same cards know nothing of each other."""
-    ours = _spoken(facts)
+    ours = facts.names.all_resources
     for node in facts.nodes:
         if not any(offers(node, resource) for resource in facts.names.resources):
             continue
@@ -102,12 +101,6 @@ def plugins(facts: Facts) -> Iterator[Finding]:
                     "(devicePlugin.config.DevicePlugin.exclude_cards). With NVIDIA's operator: "
                     f"kubectl label node {name(node)} nvidia.com/gpu.deploy.device-plugin=false",
                 )
-
-
-def _spoken(facts: Facts) -> set[str]:
-    """Resources of other systems that our own device plugin offers, as a dialect."""
-    said = [str(one).partition(":")[0] for one in facts.agent.get("dialects") or ()]
-    return {r.name for one in said if one in DIALECTS for r in DIALECTS[one].resources}
 
 
 def problems(facts: Facts) -> Iterator[Finding]:

@@ -22,11 +22,19 @@ def state(facts: Facts) -> Iterator[Finding]:
 
 def placements(facts: Facts) -> Iterator[Finding]:
     """Bound without a placement: some scheduler counts our resources without asking the extender."""
-    names = facts.names
+    # Pods of another system that were taken over have no placement of ours, and hold their cards.
+    holders = {
+        held["uid"]
+        for node in facts.state.get("nodes") or []
+        for card in node["cards"]
+        for held in card.get("slices") or []
+    }
     past = [
         pod
         for pod in facts.asking()
-        if pod["spec"].get("nodeName") and names.placement not in notes(pod)
+        if pod["spec"].get("nodeName")
+        and facts.names.placement not in notes(pod)
+        and pod["metadata"].get("uid") not in holders
     ]
     for pod in past[:_SHOWN]:
         who = pod["spec"].get("schedulerName") or "default-scheduler"
@@ -77,7 +85,7 @@ def resources(facts: Facts) -> Iterator[Finding]:
         for extender in facts.scheduler.get("extenders") or []
         for resource in extender.get("managedResources") or []
     }
-    lacking = set(facts.names.resources) - managed
+    lacking = set(facts.names.all_resources) - managed
     if facts.scheduler and lacking:
         yield error(
             f"the scheduler does not ask the extender about {', '.join(sorted(lacking))}: such pods are "
