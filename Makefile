@@ -30,8 +30,9 @@ test-thorough: $(STAMP) ## Property tests with many examples, and 10,000 random 
 test-release: $(STAMP) ## Wheel and source distribution, installed with each extra
 	$(RUN)/pytest tests/release --quiet
 
-test-cluster: $(STAMP) ## Tests on the playground's real cluster (needs root; skipped with the reason without)
-	$(RUN)/pytest tests/cluster --timeout 900
+test-cluster: $(STAMP) ## Tests on the playground's real cluster and in a real browser (need root; skipped with the reason without)
+	scripts/chromium
+	$(RUN)/pytest tests/cluster tests/browser --timeout 900 --durations 25
 
 bench: $(STAMP) ## Measure; JSON under build/bench
 	$(RUN)/python -m tests.bench
