@@ -51,13 +51,20 @@ class Allowance(GPUShareSettings):
                 accounts.append(await self._account(bounded[group.name], members, group.name))
         return accounts
 
+    async def unbounded(self) -> Account:
+        """How somebody stands whom nothing bounds: what they have and used is told all the same."""
+        return await self._account(Limits(), {self.user.name}, counted=True)
+
     async def over_quota(self, request: PodRequest, capacity: Capacity | None) -> str:
         """Why the quotas forbid a further server with ``request`` now, as a sentence; or ''."""
         mib = most_mib(request, capacity)
         objections = (objection(account, mib) for account in await self.accounts())
         return next(filter(None, objections), "")
 
-    async def _account(self, limits: Limits, users: Collection[str], group: str = "") -> Account:
+    async def _account(
+        self, limits: Limits, users: Collection[str], group: str = "", *, counted: bool = False
+    ) -> Account:
+        """``counted``: GiB-hours too where nothing bounds them."""
         client = desk().state_client(self.state_address, self.log) if self.extender_url else None
         held = await client.holdings() if client else None
         waiting = await client.waiting() if client else None
@@ -67,7 +74,8 @@ class Allowance(GPUShareSettings):
         )
         keeper = self.bookkeeper()
         used, anew = {}, {}
-        if keeper is not None and any(limits.per(kind) is not None for kind in Window):
+        bounded = counted or any(limits.per(kind) is not None for kind in Window)
+        if keeper is not None and bounded:
             used = await keeper.used(users, [own] if own else None)
             anew = keeper.begins_anew()
         return Account(limits, now.slices, now.mib, used, anew, group)

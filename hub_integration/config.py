@@ -28,6 +28,7 @@ from traitlets.config.loader import LazyConfigValue
 from gpushare.names import Names
 from gpushare.units import Unit
 from hub_integration.culling.wiring import configure_culler as configure_culler
+from hub_integration.dashboard.configure import configure_dashboard as configure_dashboard
 from hub_integration.settings import GPUShareSettings
 from profiles.reader import load
 

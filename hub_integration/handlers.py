@@ -31,6 +31,7 @@ _CANCEL_SECONDS = 15.0
 class Free(BaseHandler):
     """The numbers of an open form, as a stream of events."""
 
+    _accept_token_auth = True  # programs may watch as well
     _open: dict[str, int] = {}  # noqa: RUF012 - one Hub, one process
 
     @web.authenticated
@@ -151,7 +152,7 @@ class Quotas(APIHandler):
     @needs_scope("admin:users")
     async def get(self) -> None:
         office = _office(self)
-        self.write({"accounts": await office.all_accounts(self)})
+        self.write({"quotas": await office.all_accounts(self)})
 
 
 class Quota(APIHandler):

@@ -193,7 +193,7 @@ class GPUShareSettings(LoggingConfigurable):
         They are checked when a server starts, from the form, a link, the API and for named servers
         alike. What was used is counted from what the cluster allocated (see `ledger_url`), so it
         needs `extender_url`. Admins see all accounts at `/hub/gpushare/quotas` and grant more with
-        `gpushare quota grant`.
+        `gpushare quota USER --grant 20`.
         """,
     )
 

@@ -178,7 +178,7 @@ class HubSide:
     async def quotas(self) -> list[dict[str, Any]]:
         """Everybody's accounts. Raises Away; 404: this Hub keeps none."""
         answer = await self._ask("GET", f"{self._pages}/quotas")
-        found = answer.get("accounts") if isinstance(answer, Mapping) else None
+        found = answer.get("quotas") if isinstance(answer, Mapping) else None
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     async def quota(self, user: str) -> dict[str, Any]:

@@ -146,5 +146,4 @@ async def _allowance(person: HubSide, user: str) -> str:
 
 
 def _words(account: Mapping[str, Any]) -> str:
-    own = account.get("account")
-    return str(own.get("words") or "") if isinstance(own, Mapping) else ""
+    return str(account.get("words") or "")

@@ -40,17 +40,13 @@ class Office:
         """One user's account with those of the groups that bound it."""
         desk = OfficeDesk(self._config, user, self._log)
         accounts = await desk.accounts()
-        mine = next((account for account in accounts if not account.group), None)
-        return {
-            "user": user.name,
-            "groups": sorted(group.name for group in user.groups),
-            "account": _public(mine) if mine else None,
-            "together": {a.group: _public(a) for a in accounts if a.group},
-            "grants": [
-                {"at": g.at, "gib_hours": g.gib_hours, "by": g.by, "note": g.note}
-                for g in await self._grants(desk, user.name)
-            ],
-        }
+        mine = next((a for a in accounts if not a.group), None) or await desk.unbounded()
+        groups = [{"group": a.group, **_public(a)} for a in accounts if a.group]
+        grants = [
+            {"at": g.at, "gib_hours": g.gib_hours, "by": g.by, "note": g.note}
+            for g in await self._grants(desk, user.name)
+        ]
+        return {"user": user.name, **_public(mine), "groups": groups, "grants": grants}
 
     async def all_accounts(self, handler: Any) -> list[dict[str, Any]]:
         from jupyterhub import orm
@@ -90,8 +86,10 @@ def _public(account: Account) -> dict[str, Any]:
     limits = account.limits
     return {
         "words": account.words,
-        "slices": {"used": account.slices, "most": limits.most_slices},
-        "mib": {"used": account.mib, "most": limits.most_mib},
+        "slices": account.slices,
+        "most_slices": limits.most_slices,
+        "mib": account.mib,
+        "most_mib": limits.most_mib,
         "gib_hours": {
             kind.value: {"used": round(account.used.get(kind, 0.0), 3), "most": limits.per(kind)}
             for kind in Window

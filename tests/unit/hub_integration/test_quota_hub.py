@@ -154,11 +154,15 @@ def test_a_grant_must_be_a_number(hub: Hub, body: Any) -> None:
 
 def test_admins_see_all_accounts_and_others_their_own(hub: Hub) -> None:
     hub.api("POST", "users/large")
-    accounts = {a["user"]: a for a in hub.api("GET", "../gpushare/quotas").json()["accounts"]}
-    assert accounts["large"]["account"]["mib"] == {"used": 5 * GIB, "most": 10 * GIB}
+    accounts = {a["user"]: a for a in hub.api("GET", "../gpushare/quotas").json()["quotas"]}
+    large = accounts["large"]
+    assert (large["mib"], large["most_mib"], large["slices"]) == (5 * GIB, 10 * GIB, 1)
+    assert large["words"].startswith("1 of 2 slices in use")
+    (together,) = accounts["prof"]["groups"]
+    assert (together["group"], together["words"]) == ("staff", "1 of 1 slices in use")
     browser = Browser(hub, "large")
     own = browser.get("gpushare/quotas/large")
-    assert own.json()["account"]["slices"] == {"used": 1, "most": 2}
+    assert own.json()["gib_hours"]["month"]["most"] == 100
     assert browser.get("gpushare/quotas/spent").status_code in (403, 404)
     assert browser.get("gpushare/quotas").status_code == 403
 
