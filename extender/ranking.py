@@ -68,9 +68,13 @@ class Ranking:
             return {}
         rows = self.fleet.rows(names)
         scorer, ask = self._scorer(request), _ask(request, cpu)
-        marks = scorer.marks(ask)
-        values = np.where(rows >= 0, marks.value[rows], -np.inf)
-        order = np.where(rows >= 0, self.fleet.order()[rows], len(marks.value))
+        # Of few nodes it is cheaper to look at them alone.
+        if 2 * len(names) < len(self.fleet):
+            value = scorer.marks(ask, np.maximum(rows, 0)).value
+        else:
+            value = scorer.marks(ask).value[rows]
+        values = np.where(rows >= 0, value, -np.inf)
+        order = np.where(rows >= 0, self.fleet.order()[rows], len(self.fleet.order()))
         if not (values > -np.inf).any():
             # kube-scheduler knows better than we do what is free, for a moment. It still needs one.
             values = np.zeros(len(names))
@@ -78,7 +82,7 @@ class Ranking:
         scores = ladder(values[among], order[among])
         row = int(rows[among[int(np.argmax(scores))]])
         if uid and row >= 0:
-            columns = scorer.cards(row, ask, marks)
+            columns = scorer.cards(row, ask)
             self._chosen[uid] = (row, int(self.fleet.table.version[row]), columns)
             if len(self._chosen) > _REMEMBERED:
                 self._chosen.popitem(last=False)

@@ -85,6 +85,10 @@ class Fragmentation:
             :, 0
         ]
         self._slack = self._slack_now()
+        # What a gap of each size counts where it is, and where it would be one more.
+        crowd = CROWD / np.sqrt(max(self._cards, 1))
+        self._had: Floats = np.minimum(1.0, crowd * (self._gaps - 0.5))
+        self._has: Floats = np.minimum(1.0, crowd * (self._gaps + 0.5))
 
     def _start(self, table: NodeTable) -> None:
         self._layout = table.layout
@@ -165,16 +169,24 @@ class Fragmentation:
         return seen
 
     def mark(self, seen: dict[str, np.ndarray], ask: Ask) -> tuple[Floats, Ints]:
-        gain = seen["gain"]
+        # In place, because this is done for all cards at every decision.
         if ask.cards:
-            gain = gain + SCARCE * seen["wanted"] * self._slack[seen["model"]]
+            mark = SCARCE * seen["wanted"]
+            mark *= self._slack.take(seen["model"], mode="clip")
+            mark += seen["gain"]
+        else:
+            mark = seen["gain"].copy()
         if ask.shares:
-            crowd = CROWD / np.sqrt(max(self._cards, 1))
-            had = self._gaps[seen["size"]] - 0.5
-            has = self._gaps[seen["size_then"]] + 0.5
-            gain += seen["gap"] * np.minimum(1.0, crowd * had)
-            gain -= seen["gap_then"] * np.minimum(1.0, crowd * has)
-        mark = np.where(seen["fits"], np.floor(gain / STEP + _EXACT), -np.inf)
+            part = self._had.take(seen["size"], mode="clip")
+            part *= seen["gap"]
+            mark += part
+            self._has.take(seen["size_then"], out=part, mode="clip")
+            part *= seen["gap_then"]
+            mark -= part
+        mark /= STEP
+        mark += _EXACT
+        np.floor(mark, out=mark)
+        np.putmask(mark, ~seen["fits"], -np.inf)
         card = mark.argmax(axis=1)
         value = mark[np.arange(len(mark)), card]
         return value, card if ask.shares else np.full(len(mark), -1)

@@ -52,8 +52,8 @@ class Scorer:
         self._layout = -1
         self._version: Ints = np.zeros(0, np.int64)
 
-    def marks(self, ask: Ask) -> Marks:
-        """A mark for every row of the table."""
+    def marks(self, ask: Ask, only: Ints | None = None) -> Marks:
+        """A mark for every row of the table, or for the rows ``only``, in their order."""
         self._catch_up()
         memory = self._memories.get(ask)
         if memory is None:
@@ -63,18 +63,23 @@ class Scorer:
         else:
             self._memories.move_to_end(ask)
         self._refresh(ask, memory)
-        return Marks(*self.policy.mark(memory.seen, ask))
+        seen = memory.seen
+        if only is not None:
+            seen = {name: values[only] for name, values in seen.items()}
+        return Marks(*self.policy.mark(seen, ask))
 
     def cards(self, row: int, ask: Ask, marks: Marks | None = None) -> tuple[int, ...]:
         """The columns that the mark of ``row`` assumes; () where the ask does not fit there.
 
         ``marks`` are those of the ask, if they are at hand and nothing has changed since.
         """
-        marks = marks or self.marks(ask)
-        if marks.value[row] == -np.inf:
+        at = row
+        if marks is None:
+            marks, at = self.marks(ask, np.array([row])), 0
+        if marks.value[at] == -np.inf:
             return ()
-        if marks.card[row] >= 0:
-            return (int(marks.card[row]),)
+        if marks.card[at] >= 0:
+            return (int(marks.card[at]),)
         rows = self.table.rows(np.array([row]))
         fits = card_fits(rows, ask, self._memories[ask].allowed)
         return tuple(np.flatnonzero(chosen(rows, ask, fits)[0]).tolist())
