@@ -87,7 +87,7 @@ if given["culler"] is not None:
     c.KubeSpawner.environment = {"GPUSHARE_CULLER_URL": f"{proxy}/services/gpushare-culler"}
 
 if given["dashboard_port"]:
-    from hub_integration.dashboard.configure import configure_dashboard
+    from hub_integration.config import configure_dashboard
 
     history = f"{given['folder']}/trends.json"
     configure_dashboard(c, port=given["dashboard_port"], history_file=history)

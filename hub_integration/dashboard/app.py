@@ -97,7 +97,7 @@ class DashboardApp(Application):
         except KeyError as missing:
             sys.exit(
                 f"gpushare-dashboard: {missing} is not set: it is a service of a JupyterHub, which "
-                "starts it (hub_integration.dashboard.configure.configure_dashboard)"
+                "starts it (hub_integration.config.configure_dashboard)"
             )
         if self.early is None:
             sys.exit("gpushare-dashboard: JUPYTERHUB_SERVICE_URL is not set, or has no port")

@@ -1,6 +1,7 @@
 """Adds the dashboard to a Hub's configuration::
 
-    from hub_integration.dashboard.configure import configure_dashboard
+    from hub_integration.config import configure, configure_dashboard
+    configure(c, extender_url="https://…:8443")
     configure_dashboard(c)
 
 in ``jupyterhub_config.py``, after the settings of ``c.GPUShareSpawner``, which say where the extender

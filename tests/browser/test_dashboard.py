@@ -136,9 +136,10 @@ def test_an_admin_sees_all_cards(
     outside = watch(page, world.hub)
     world.hub.log_in(page, "admin", CLUSTER)
     bar = page.get_by_role("article", name="T4 0 of t4-1")
-    widths = bar.locator(".gs-seg").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().width"
-        " / one.parentElement.getBoundingClientRect().width)"
+    bar.locator(".gs-seg").first.wait_for()
+    widths = bar.evaluate(  # of one moment: the page is live
+        """card => [...card.querySelectorAll('.gs-seg')].map(one =>
+            one.getBoundingClientRect().width / one.parentElement.getBoundingClientRect().width)"""
     )
     assert [round(w, 2) for w in widths] == pytest.approx([7 / 15, 0.2, 0.2, 2 / 15], abs=0.02)
     page.get_by_text("XID 79 at 13:58").first.wait_for()
