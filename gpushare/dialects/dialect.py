@@ -108,7 +108,8 @@ class Dialect:
     keys (those that end in '*' are prefixes) that nobody but us may write. ``environment`` is for one
     container. ``told`` reads from such annotations the cards' indexes of each container, to take over
     pods that the other system had bound. ``count`` is a resource of the node that holds the number of
-    its cards, ``routes`` the prefix of that system's extender URLs.
+    its cards, ``routes`` the prefix of that system's extender URLs, ``unhealthy_map`` how the names of
+    its ConfigMaps of unhealthy cards begin, ``claims`` the API group of its claims.
     """
 
     name: str
