@@ -44,6 +44,7 @@ class _Gatherer:
         extender, agent, scheduler = self._try(
             "configurations", self._settings, lambda: ({}, {}, {})
         )
+        self.outside = bool(extender.get("verbs_tls_address"))
         names = names_of(extender)
         nodes = self._objects("nodes", lambda: self._list("/api/v1/nodes"))
         now = self._try("clock", self._now, time.time)

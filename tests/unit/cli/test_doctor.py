@@ -548,3 +548,15 @@ def test_pods_of_a_dialect_and_those_that_were_taken_over() -> None:
     card = {"index": 0, "health": "ok", "slices": [{"uid": "u1"}]}
     state = {"unit_mib": 1024, "nodes": [{"name": "t4-1", "unit_mib": 1024, "cards": [card]}]}
     assert found(replace(spoken, state=state), "placements") == ""
+
+
+def test_no_lease_is_asked_for_where_there_is_no_scheduler_of_ours(cluster: ApiServer) -> None:
+    path = "/api/v1/namespaces/gpushare/configmaps"
+    settings = json.dumps({"Extender": {"verbs_tls_address": "0.0.0.0:39998"}})
+    config = {"metadata": owned("user-scheduler"), "data": {"config.json": settings}}
+    lists(cluster, path, [config])
+    doctor("--check", "rights")
+    asked = [b["spec"].get("resourceAttributes", {}) for m, _, b in cluster.sent if "spec" in b]
+    resources = {one.get("resource") for one in asked}
+    assert "pods" in resources
+    assert "leases" not in resources
