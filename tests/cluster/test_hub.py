@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import requests
 from kubernetes import client
 
 from gpushare.names import SCHEDULER_NAME, Names
@@ -108,7 +110,7 @@ def test_the_form_tells_what_is_free(hub: Hub, users: dict[str, HubUser]) -> Non
 
     def free() -> int:
         page = second.spawn_page()
-        words = re.search(r'--slice--3g-words" data-live>(\d+|none) free now', page)
+        words = re.search(r'--slice--3g-words">(\d+|none) free now', page)
         assert words, page
         return 0 if words[1] == "none" else int(words[1])
 
@@ -137,6 +139,7 @@ def test_no_room_ends_with_a_reason_and_leaves_nothing(
     third.request_server({"profile": "t4", "slice": "7g"})
     *said, last = [event["message"] for event in third.progress()]
     assert any("nothing is free that is large enough" in text for text in said), said
+    assert any("You are next in line for 7 GiB on NVIDIA T4." in text for text in said), said
     assert any("Free now: a10-1 card 0 (A10) 22.5 GiB" in text for text in said), said
     assert "nothing large enough became free within 30 seconds" in last
     assert "on NVIDIA A10 is free now" in last
@@ -159,4 +162,17 @@ def test_the_hub_restarts_under_running_servers(
     assert server["ready"]
     assert parse_look(user.run_cell(LOOK)) != Seen(())
     assert pod_of(api, user).metadata.uid == before
+    account = allowance(hub, user)
+    assert (account["slices"], account["mib"]) == (1, 3 * 1024)
     cull(hub.cluster, hub, PEOPLE[0])
+    assert allowance(hub, user)["slices"] == 0
+
+
+def allowance(hub: Hub, user: HubUser) -> dict[str, Any]:
+    """What the Hub says that somebody has and used."""
+    headers = {"Authorization": f"token {user.token}"}
+    url = f"{hub.url}/hub/gpushare/quotas/{user.name}"
+    answer = requests.get(url, headers=headers, timeout=30)
+    answer.raise_for_status()
+    account: dict[str, Any] = answer.json()
+    return account

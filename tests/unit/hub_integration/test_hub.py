@@ -52,6 +52,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory, extender: FakeExtender) -> Ite
         "extender_url": extender.url,
         "extender_token_file": "",
         "gpu_start_timeout": 1,
+        "quotas": {"users": {"bad": {"slices": 0}}},
     }
     with Hub(folder, "pending", settings) as hub:
         yield hub
@@ -151,10 +152,19 @@ def test_pending_page_and_progress_say_why_it_ended(hub: Hub) -> None:
 def test_fifty_bad_spawns_leave_the_hub_up(hub: Hub) -> None:
     """Through the API, where every failure of a spawn is counted by JupyterHub 5."""
     hub.api("POST", "users/bad")
-    bodies = [{"profile": "gone"}, {"profile": ["t4"]}, {"profile": "t4", "slice": 7}, ["t4"], "t4"]
+    over_quota = {"profile": "t4", "slice": "3g"}
+    bodies = [
+        {"profile": "gone"},
+        {"profile": ["t4"]},
+        {"profile": "t4", "slice": 7},
+        ["t4"],
+        "t4",
+        over_quota,
+    ]
     for i in range(50):
-        refused = hub.api("POST", "users/bad/server", json=bodies[i % len(bodies)])
-        assert refused.status_code == 400, refused.text
+        body = bodies[i % len(bodies)]
+        refused = hub.api("POST", "users/bad/server", json=body)
+        assert refused.status_code == (403 if body is over_quota else 400), refused.text
         assert refused.json()["message"]
     assert hub.alive
     before = hub.metric('gpushare_spawn_refusals_total{reason="gpu-invalid"}')
