@@ -27,6 +27,7 @@ from hub_integration.dashboard.neighbours import Away, HubSide, StateApi
 from hub_integration.dashboard.pages import Pages
 from hub_integration.dashboard.plots import plot
 from hub_integration.dashboard.readings import Minute, Reading, read_minutes, read_nodes
+from hub_integration.dashboard.screens import Screens
 from hub_integration.dashboard.trends import BUCKET, DAY, WEEK, Trends
 from hub_integration.dashboard.view import Everybody, cluster_screen, my_screen
 from hub_integration.state_client import StateAddress
@@ -318,6 +319,42 @@ async def test_the_culler_away_takes_its_words_along(http: aiohttp.ClientSession
     assert feed.reading.nodes
     extender.close()
     culler.close()
+
+
+# --- allowances and hours, asked for with the person's own token
+
+
+async def test_allowances_and_hours(http: aiohttp.ClientSession) -> None:
+    double = Double()
+    account = {"user": "bob", "words": "1 of 2 slices in use", "grants": []}
+    usage_rows = {"rows": [{"day": "2026-11-21", "model": "T4", "given": 14.25, "used": 8.0}]}
+    double.answers = {
+        "GET /hub/gpushare/quotas": {"quotas": [account]},
+        "GET /hub/gpushare/quotas/bob": account,
+        "POST /hub/gpushare/quotas/bob/grants": (201, account),
+        "GET /culler/api/usage": usage_rows,
+    }
+    service = HubSide(http, f"{double.url}/hub/api", f"{double.url}/culler", "own")
+    state = StateApi(http, StateAddress(""))
+    screens = Screens(Feed(state, service, Trends(None, log), log), Pages("/s/", "/"), service)
+    person = service.as_person("admins-token")
+    table = await screens.allowances(person)
+    assert "1 of 2 slices in use" in table
+    await person.grant("bob", -5, "deadline")
+    parts = await screens.mine("bob", service.as_person("bobs-token"))
+    assert "14.2" in parts["hours"]
+    assert "1 of 2 slices in use" in parts["hours"]
+    tokens = {(r["method"], r["path"]): r["token"] for r in double.requests}
+    assert tokens["POST", "/hub/gpushare/quotas/bob/grants"] == "admins-token"
+    assert tokens["GET", "/hub/gpushare/quotas/bob"] == "bobs-token"
+    assert tokens["GET", "/culler/api/usage"] == "bobs-token"
+    (posted,) = [r["body"] for r in double.requests if r["method"] == "POST"]
+    assert posted == {"gib_hours": -5, "note": "deadline"}
+    double.answers = {}
+    assert await screens.allowances(person) == ""  # a Hub without quotas
+    with pytest.raises(Away, match="extender_url is not set"):
+        await state.get("/v1/nodes")
+    double.close()
 
 
 # --- a thousand nodes
