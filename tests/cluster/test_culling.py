@@ -40,9 +40,10 @@ def culling(house: Culling) -> Iterator[Culling]:
 
 
 def test_a_silent_training_survives_and_an_unused_notebook_does_not(culling: Culling) -> None:
-    culling.servers(trainer="t4/3g", gone="t4/brief", held="t4/brief")
-    culling.program("trainer", 2000, sm=80)
-    hold = culling.ask("POST", "api/holds", "held", json={"minutes": 60})
+    with culling.open_tab("trainer", "held"):
+        culling.servers(trainer="t4/3g", gone="t4/brief", held="t4/brief")
+        culling.program("trainer", 2000, sm=80)
+        hold = culling.ask("POST", "api/holds", "held", json={"minutes": 60})
     assert hold.status_code == 200, hold.text
     assert hold.json()["held_until"]
     ended = culling.await_reclaim("gone", state="freed")
@@ -119,10 +120,12 @@ def test_what_does_not_come_back_raises_the_alarm_and_is_not_free(culling: Culli
     """A pod that a finalizer keeps, with the Hub restarted meanwhile; and a node that is gone."""
     node = culling.node_without_extender()
     lost, stuck = ("t4", "a10") if node.startswith("t4") else ("a10", "t4")
-    culling.servers(lost=f"{lost}/brief", stuck=f"{stuck}/brief")
-    assert culling.pod("lost").spec.node_name == node
-    _keep(culling, [FINALIZER])
-    culling.cluster.cut_off(node)
+    people = {"lost": f"{lost}/brief", "stuck": f"{stuck}/brief"}
+    with culling.open_tab(*people):
+        culling.servers(**people)
+        assert culling.pod("lost").spec.node_name == node
+        _keep(culling, [FINALIZER])
+        culling.cluster.cut_off(node)
     try:
         alarm = _alarm(culling, "stuck", "stuck-finalizer")
         assert FINALIZER in alarm["alarm"]["sentence"]
