@@ -15,6 +15,7 @@ import requests
 from device_plugin.enforcement.notices import NoticeBoards
 from playground.hub_user import HubUser
 from tests.browser.conftest import OpenPage, Picture
+from tests.browser.kernels import kernel_pid
 from tests.browser.local_hub import LocalHub
 from tests.unit.dashboard.doubles import Double, rfc3339, verdict
 
@@ -264,20 +265,6 @@ def test_strangers_see_nothing(world: World) -> None:
         )
         assert answer.status_code in (403, 401)
         assert "cards" not in answer.text
-
-
-def kernel_pid(kernel: str) -> int:
-    """The process whose connection file is that of the kernel."""
-    deadline = time.monotonic() + 120
-    while True:
-        for folder in Path("/proc").iterdir():
-            try:
-                if folder.name.isdigit() and kernel in (folder / "cmdline").read_text():
-                    return int(folder.name)
-            except OSError:
-                continue
-        assert time.monotonic() < deadline, json.dumps(kernel)
-        time.sleep(0.2)
 
 
 def await_gone(pid: int) -> None:
