@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hub_integration.quota.ledger import Holding, Ledger
 from tests.unit.hub_integration.hub import Hub
 from tests.unit.hub_integration.state import A10, T4, FakeExtender, answer, card, line, waiting_pod
 
@@ -61,6 +64,20 @@ def queue(*users: str, **more: Any) -> dict[str, Any]:
 
 def waiting_counts(body: dict[str, Any], number: int) -> dict[str, Any]:
     return {**body, "totals": {"waiting": number}}
+
+
+def write_past(folder: Path, user: str) -> None:
+    """A ledger in which slices of T4 came back every eight minutes, and ``user`` has used some."""
+    ledger, now = Ledger(f"sqlite:///{folder}/ledger.sqlite"), time.time()
+    t4 = Holding("", "GPU-1", "x", NAMESPACE, "gone", "t4-1", "Tesla T4", 8 * GIB, 0)
+    pods = [replace(t4, uid=f"gone-{i}") for i in range(10)]
+    used = replace(t4, uid="used", user=user, mib=30 * GIB)
+    ledger.look([*pods, used], now - 2 * 3600)
+    ledger.look([*pods, used], now - 1.5 * 3600)
+    for i in range(10):
+        ledger.look(pods[i:], now - 480 * (10 - i))
+    ledger.look([], now - 1)
+    ledger.close()
 
 
 def start_hub(folder: Path, extender: FakeExtender, **settings: Any) -> Hub:

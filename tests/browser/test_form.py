@@ -10,12 +10,13 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import PATIENCE_MS, OpenPage, Picture
-from tests.browser.hub import cards, log_in, queue, start_hub, waiting_counts
+from tests.browser.hub import cards, log_in, queue, start_hub, waiting_counts, write_past
 from tests.unit.hub_integration.hub import Hub
 from tests.unit.hub_integration.state import FakeExtender
 
 expect.set_options(timeout=PATIENCE_MS)
 SOME_FREE = cards((9, 13), (22, 11, 11, 0))
+FULL = re.compile(r"none free now · about \d+ min · 2 waiting")
 T4 = "#profile-option-t4--slice--"
 
 
@@ -31,7 +32,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory, extender: FakeExtender) -> Ite
         "everybody": {"slices": 2, "gib_hours_per_week": 40},
         "users": {"none": {"slices": 0}},
     }
-    with start_hub(tmp_path_factory.mktemp("hub"), extender, quotas=quotas) as hub:
+    folder = tmp_path_factory.mktemp("hub")
+    write_past(folder, "ann")
+    with start_hub(folder, extender, quotas=quotas) as hub:
         yield hub
 
 
@@ -42,10 +45,18 @@ def as_at_first(extender: FakeExtender) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_looks_well_and_is_accessible(
-    hub: Hub, open_page: OpenPage, picture: Picture, axe: Callable[..., None], dark: bool
+    hub: Hub,
+    open_page: OpenPage,
+    extender: FakeExtender,
+    picture: Picture,
+    axe: Callable[..., None],
+    dark: bool,
 ) -> None:
+    extender.body = waiting_counts(SOME_FREE, 2)
+    extender.paths["/v1/waiting"] = queue("x", "y")
     page = log_in(open_page(dark=dark, width=1000), hub, "ann")
     expect(page.locator("#gpushare-dot")).to_be_visible()
+    expect(page.locator(f"{T4}7g-words")).to_have_text(FULL)
     axe(page, "#gpushare-form")
     page.check(f"{T4}custom")
     expect(page.locator(".gpushare-custom input[type=range]").first).to_be_visible()
@@ -71,11 +82,11 @@ def test_the_numbers_change_while_it_is_open(
     expect(start).to_have_text("Start")
     extender.paths["/v1/waiting"] = queue("x", "y")
     extender.body = waiting_counts(cards((15, 15)), 2)
-    expect(page.locator(f"{T4}3g-words")).to_have_text("none free now · 2 waiting")
+    expect(page.locator(f"{T4}3g-words")).to_have_text(FULL)
     expect(page.locator("#profile-item-t4-memory")).to_have_text("full")
     expect(page.locator("#gpushare-updated")).to_have_text("What is free now; 2 are waiting.")
     # Who does not see it hears it, for the choice that is picked and for no other.
-    expect(page.locator("#gpushare-status")).to_have_text("none free now · 2 waiting")
+    expect(page.locator("#gpushare-status")).to_have_text(FULL)
     expect(start).to_have_text("Queue for 3 GiB")
     expect(page.locator("#gpushare-queue")).to_contain_text("stand in line")
     extender.body = SOME_FREE

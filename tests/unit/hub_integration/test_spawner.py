@@ -13,6 +13,7 @@ from kubespawner import KubeSpawner
 from traitlets import TraitError
 from traitlets.config import Config
 
+from hub_integration import desk as desk_module
 from hub_integration.hub_versions import SpawnRefused, Why
 from hub_integration.spawner import GPUShareSpawner
 from tests.unit.hub_integration.cluster import (
@@ -437,3 +438,23 @@ async def test_settings_name_themselves_and_the_fix(
 ) -> None:
     with pytest.raises(TraitError, match=expected):
         make(**{setting: value})
+
+
+async def test_quotas_hold_without_the_extender_and_after_a_restart(
+    make: Any, cluster: FakeCluster
+) -> None:
+    """What the Hub admitted counts until it is stopped, also in a Hub that has just started."""
+    bound = {"quotas": {"everybody": {"memory": "8GiB"}}}
+    first = make({"profile": "t4", "slice": "7g"}, pod_name_template="first", **bound)
+    await first.start()
+    desks = desk_module._desks
+    desks.clear()  # as in another process
+    second = make({"profile": "t4", "slice": "3g"}, pod_name_template="second", **bound)
+    again = make({}, pod_name_template="first", **bound)
+    again.load_state(json.loads(json.dumps(first.get_state())))
+    with pytest.raises(SpawnRefused, match="7 of 8 GiB of GPU memory in use") as refused:
+        await second.start()
+    assert refused.value.why is Why.QUOTA
+    again.clear_state()
+    await second.start()
+    assert [pod["metadata"]["name"] for pod in cluster.created] == ["first", "second"]
