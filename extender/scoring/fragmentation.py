@@ -85,10 +85,6 @@ class Fragmentation:
             :, 0
         ]
         self._slack = self._slack_now()
-        # What a gap of each size counts where it is, and where it would be one more.
-        crowd = CROWD / np.sqrt(max(self._cards, 1))
-        self._had: Floats = np.minimum(1.0, crowd * (self._gaps - 0.5))
-        self._has: Floats = np.minimum(1.0, crowd * (self._gaps + 0.5))
 
     def _start(self, table: NodeTable) -> None:
         self._layout = table.layout
@@ -177,10 +173,11 @@ class Fragmentation:
         else:
             mark = seen["gain"].copy()
         if ask.shares:
-            part = self._had.take(seen["size"], mode="clip")
+            # A gap counts half where it is, and as one more where it would be.
+            part = self._crowd(seen["size"], -0.5)
             part *= seen["gap"]
             mark += part
-            self._has.take(seen["size_then"], out=part, mode="clip")
+            part = self._crowd(seen["size_then"], +0.5)
             part *= seen["gap_then"]
             mark -= part
         mark /= STEP
@@ -190,6 +187,14 @@ class Fragmentation:
         card = mark.argmax(axis=1)
         value = mark[np.arange(len(mark)), card]
         return value, card if ask.shares else np.full(len(mark), -1)
+
+    def _crowd(self, size: Ints, shift: float) -> Floats:
+        """What of gaps of these sizes counts: more where there are many of a size."""
+        crowd = self._gaps.take(size, mode="clip").astype(np.float64)
+        crowd += shift
+        crowd *= CROWD / np.sqrt(max(self._cards, 1))
+        np.minimum(crowd, 1.0, out=crowd)
+        return crowd
 
     def _live(self, rows: Rows, fits: Bools, cpu: Ints) -> Bools:
         """[rows, columns]: whether enough of the requests would fit on the card."""

@@ -23,7 +23,7 @@ from tests.cluster.pods import Pods, container, pod
 from tests.cluster.scheduler_pair import pair
 from tests.cluster.session import scratch_namespace
 
-SIZES = (100, 1000)
+SIZES = tuple(int(n) for n in os.environ.get("BENCH_SIZES", "100,1000").split(","))
 PODS = int(os.environ.get("BENCH_PODS", "400"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "2"))
 NAMES = Names()
@@ -40,6 +40,8 @@ def main() -> None:
             for _ in range(ROUNDS):
                 for extender in (True, False):
                     rates[extender].append(rate(cluster, extender))
+                    kind = "with" if extender else "without"
+                    print(f"{size} nodes, {kind}: {rates[extender][-1]:.1f} pods/s", flush=True)
             ours, alone = statistics.median(rates[True]), statistics.median(rates[False])
             nodes = f"{size} nodes"
             figures += [
