@@ -113,7 +113,9 @@ class ContainerStart:
             whose = f"{pod_ref(candidate.pod)} container {candidate.holder.container}"
             inert = self._is_inert(resource, candidate)
             more = (
-                {} if inert else await self._hook(candidate.pod, self._verify(candidate).container)
+                {}
+                if inert
+                else await self._hook(candidate.pod, self._verify(candidate, digest).container)
             )
             record = self._write(digest, candidate, more, inert)
         except Refused as refused:
@@ -168,7 +170,7 @@ class ContainerStart:
         candidate = found[0] if len(found) == 1 else self._choose(found, digest)
         # The scheduler may know that a pod has ended a moment before the kubelet and we do, and has
         # given its place away.
-        self._verify(candidate)
+        self._verify(candidate, digest)
         return candidate
 
     def _choose(self, candidates: Sequence[_Candidate], digest: str) -> _Candidate:
@@ -190,12 +192,15 @@ class ContainerStart:
         first = next(r for r in self._node().names.all_resources if r in candidate.holder.ids)
         return resource != first
 
-    def _verify(self, candidate: _Candidate) -> Verified:
+    def _verify(self, candidate: _Candidate, digest: str) -> Verified:
         node, holder, pod = self._node(), candidate.holder, candidate.pod
         granted = {name: len(ids) for name, ids in holder.ids.items()}
         verified = verify(pod, holder.container, granted, node)
         check_visible(pod, verified.container, node)
-        held = held_by_others(self._specs.records.values(), pod_ref(pod).uid)
+        # The kubelet may give the very ids of a pod that has just ended, and then what is recorded
+        # under them is that pod's no more.
+        others = (record for known, record in self._specs.records.items() if known != digest)
+        held = held_by_others(others, pod_ref(pod).uid)
         check_room(verified, held, node.cards)
         return verified
 
@@ -203,7 +208,7 @@ class ContainerStart:
         # From the check of the cards' room to the written record nothing is awaited: two
         # containers that start at once must not both find the same room.
         node, holder, pod = self._node(), candidate.holder, candidate.pod
-        verified, ref = self._verify(candidate), pod_ref(pod)
+        verified, ref = self._verify(candidate, digest), pod_ref(pod)
         shares = verified.container.shares
         record = Record(
             uid=ref.uid,

@@ -229,6 +229,19 @@ async def test_room_that_the_scheduler_saw_before_us_is_waited_for(bench: Bench)
     assert bench.pauses == 1
 
 
+async def test_the_ids_of_a_pod_that_has_just_ended_are_the_next_ones(bench: Bench) -> None:
+    whole = Share(T4_0.uuid, 15360, 0)
+    first, second = (alice(whole, mem=15, name=n, uid=f"uid-{n}") for n in ("alice", "bob"))
+    ids = [f"m{n}" for n in range(15)]
+    bench.pods.put(first, second)
+    bench.kubelet.give(first, "main", {MEM: ids})
+    await bench.prepare(*ids)
+    bench.kubelet.holders.pop(0)
+    bench.kubelet.give(second, "main", {MEM: ids})
+    assert (await bench.prepare(*ids)).pod == "bob"
+    assert [record.pod for record in bench.specs.records.values()] == ["bob"]
+
+
 async def test_ids_that_nobody_holds_yet_are_waited_for(bench: Bench) -> None:
     one = alice()
     bench.pods.put(one)
