@@ -70,7 +70,8 @@ def test_the_line_is_told_and_kept(pods: Pods, state: Callable[[str], bytes]) ->
     ]
     first = line[0]
     assert {o.model for o in first.reasons} == {"T4"}
-    assert {leaver.pod for way in first.would_end for leaver in way.slices} == {"one", "two"}
+    (way,) = first.would_end
+    assert [leaver.pod for leaver in way.slices] in (["one"], ["two"])
     pods.delete("one", grace=1)
     pods.await_running("first")
     why = waiting.decode_why(state(f"/v1/pods/{pods.namespace}/first/why"))
