@@ -122,9 +122,9 @@ class Capacity:
         if not request.containers:
             return NO_ROOM
         demand = request.containers[0].demand
-        on_one = {one: (_room(state, demand), n) for one, state, n in self._for(request)}
         if demand.cards == 1:
-            return _sum(on_one.values())
+            return _sum((_room(state, demand), n) for _, state, n in self._for(request))
+        on_one = {one: (_room(state, demand), n) for one, state, n in self._for(request)}
         return _sum(
             (
                 Room(
@@ -152,9 +152,10 @@ def _room(state: CardState, demand: Demand) -> Room:
 
 
 def _times(have_mib: int, have_percent: int, mib: int, percent: int) -> int:
-    times = [have_mib // mib] if mib else []
-    times += [have_percent // percent] if percent else []
-    return max(0, min(times, default=0))
+    if not percent:
+        return max(0, have_mib // mib) if mib else 0
+    times = have_percent // percent
+    return max(0, min(have_mib // mib, times) if mib else times)
 
 
 def _groups(rooms: list[tuple[int, int]], size: int) -> int:
