@@ -26,9 +26,13 @@ FINALIZER = "example.org/keep"
 
 
 @pytest.fixture(scope="module")
-def house(api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Culling]:
-    house = Culling(api, tmp_path_factory.mktemp("culling"))
-    yield house
+def house(
+    api: client.ApiClient, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Culling]:
+    policies = {namespace: {"idle_minutes": 6, "end": True}}
+    house = Culling(api, tmp_path_factory.mktemp("culling"), workload_policies=policies)
+    with rights_over_workloads(api):
+        yield house
     house.hub.stop()
 
 
