@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from device_plugin.enforcement.burst import Claim, Grant, grants, missing_for, most_of
@@ -91,6 +91,17 @@ claim = st.builds(
 )
 
 
+@example(
+    5415,
+    {
+        "a": Claim(1180, 244, 0, 355),
+        "c": Claim(378, 371, 0, 245),
+        "ab": Claim(0, 357, 165, 1),
+        "aaaa": Claim(2754, 599, 0, 355),
+        "aaa": Claim(0, 1, 1, 1),
+        "aa": Claim(938, 0, 331, 600),
+    },
+)
 @given(st.integers(0, 24000), st.dictionaries(st.text("abcdef", min_size=1), claim, max_size=8))
 def test_always(capacity: int, claims: dict[str, Claim]) -> None:
     got = grants(capacity, claims)
@@ -106,6 +117,10 @@ def test_always(capacity: int, claims: dict[str, Claim]) -> None:
         assert got[uid].recalled == (limit - c.slice < min(c.borrowed, max(0, c.most - c.slice)))
     assert kept <= spare
     # If everybody keeps to the grant, nobody's slice is touched and any newcomer that fits, fits.
-    calm = {u: Claim(c.slice, c.most, min(c.used, got[u].limit)) for u, c in claims.items()}
+    # A grant is without the allowance, so whoever keeps to it may use that besides.
+    calm = {
+        uid: Claim(c.slice, c.most, min(c.used, got[uid].limit + c.tolerated), c.tolerated)
+        for uid, c in claims.items()
+    }
     for uid in calm:
         assert missing_for(uid, capacity, calm) == 0
