@@ -176,7 +176,7 @@ class Slice(Access):
     """``memory`` on each of so many cards of one node."""
     burst: Mib | None = None
     """Memory that may be used while nobody was given it; the surplus goes back when a slice lands."""
-    policy: Literal["binpack", "spread"] | None = None
+    policy: Literal["fragmentation", "binpack", "spread", "first-fit", "fgd"] | None = None
     """How the card is chosen, where the cluster's way is not wanted."""
     default: bool = False
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import string
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.demand import Policy
 from gpushare.units import Unit
+from profiles.catalogue import Slice
 from profiles.reader import SHIPPED, CatalogueError, load, loads
 
 HEAD = "version: 1\nprofiles:\n  - name: t4\n    title: T4\n    models: [T4]\n"
@@ -197,3 +200,8 @@ def test_nothing_but_catalogue_errors_comes_of_any_yaml(data: object) -> None:
 def test_nothing_but_catalogue_errors_comes_of_any_text(text: str) -> None:
     with pytest.raises(CatalogueError):
         loads(text)
+
+
+def test_every_policy_of_the_extender_may_be_chosen() -> None:
+    offered = get_args(get_args(Slice.model_fields["policy"].annotation)[0])
+    assert set(offered) == {policy.value for policy in Policy}
