@@ -166,6 +166,9 @@ class GPUShareCuller(Application):
         started again, and no longer than this, since nobody knows when it would have ended.""",
     ).tag(config=True)
 
+    ip = Unicode(
+        "", help="Address to listen on. Empty: that in the URL which the Hub has of this service."
+    ).tag(config=True)
     catalogue_file = Unicode("", help="As `c.GPUShareSpawner.catalogue_file`.").tag(config=True)
     extender_url = Unicode("", help="As `c.GPUShareSpawner.extender_url`.").tag(config=True)
     extender_ca = Unicode("", help="As `c.GPUShareSpawner.extender_ca`.").tag(config=True)
@@ -332,7 +335,7 @@ class GPUShareCuller(Application):
         where = urlparse(url)
         server = HTTPServer(application(parts, prefix), xheaders=True)
         try:
-            server.listen(where.port or 80, where.hostname or "127.0.0.1")
+            server.listen(where.port or 80, self.ip or where.hostname or "127.0.0.1")
         except OSError as error:
             raise CannotStart(
                 f"cannot listen on {url}: {error}; give configure_culler another port"

@@ -39,7 +39,9 @@ _SHARED = (
 _ENVIRONMENT = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 
-def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
+def configure_culler(
+    c: Any, *, port: int = PORT, address: str = "127.0.0.1", **settings: Any
+) -> None:
     """Let the Hub with the configuration ``c`` run the culler as its service::
 
         from hub_integration.config import configure, configure_culler
@@ -47,9 +49,12 @@ def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
         configure_culler(c)
 
     The same two lines do it in ``hub.extraConfig`` of zero-to-jupyterhub, with ``cull.enabled:
-    false``. ``settings`` are those of ``c.GPUShareCuller``; what it shares with the spawner is taken
-    from ``c.GPUShareSpawner``. Users and their servers are let in at its API. Raises ValueError for
-    a setting that there is not.
+    false`` and ``address="hub"``: ``address`` is where the proxy finds the Hub's own machine, if the
+    proxy is on another; the culler then listens on all addresses.
+
+    ``settings`` are those of ``c.GPUShareCuller``; what it shares with the spawner is taken from
+    ``c.GPUShareSpawner``. Users and their servers are let in at its API. Raises ValueError for a
+    setting that there is not.
     """
     from hub_integration.culling.app import SETTINGS, GPUShareCuller
     from hub_integration.settings import GPUShareSettings
@@ -64,11 +69,12 @@ def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
     shared |= {name: spawner[name] for name in _SHARED if name in spawner}
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     chosen = {**shared, **_namespace(c), **dict(c.GPUShareCuller), **settings}
+    if address != "127.0.0.1":
+        chosen.setdefault("ip", "0.0.0.0")  # noqa: S104 - a pod of its own
     environment[SETTINGS] = json.dumps(chosen)
-    url = f"http://127.0.0.1:{port}"
     service = {
         "name": SERVICE,
-        "url": url,
+        "url": f"http://{address}:{port}",
         "command": [sys.executable, "-m", "hub_integration.culling"],
         "environment": environment,
         "display": False,
@@ -86,7 +92,7 @@ def configure_culler(c: Any, *, port: int = PORT, **settings: Any) -> None:
         from hub_integration.config import _let_in_at_the_culler
 
         base = str(c.JupyterHub.get("base_url", "/")).rstrip("/")
-        spawner.culler_url = f"{url}{base}/services/{SERVICE}/"
+        spawner.culler_url = f"http://127.0.0.1:{port}{base}/services/{SERVICE}/"
         _let_in_at_the_culler(c)
 
 

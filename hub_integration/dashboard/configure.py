@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from traitlets.config import LazyConfigValue
 
@@ -56,7 +57,9 @@ def configure_dashboard(
     roles = [role for role in _listed(c, "load_roles") if role.get("name") != NAME]
     if culler_url is None:
         at = next((str(s.get("url", "")) for s in services if s.get("name") == CULLER), "")
-        culler_url = f"{at}{base}/services/{CULLER}" if at else ""
+        # Both are children of the Hub, wherever the proxy finds them.
+        port_of = urlsplit(at).port
+        culler_url = f"http://127.0.0.1:{port_of}{base}/services/{CULLER}" if at else ""
     for name in (
         "extender_url",
         "extender_ca",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -59,6 +60,18 @@ ZERO_TO_JUPYTERHUB: dict[str, set[str]] = {
     "hub": {
         "image", "config", "extraConfig", "extraFiles", "extraVolumes", "extraVolumeMounts",
         "extraEnv", "services", "loadRoles", "networkPolicy", "templatePaths", "templateVars",
+        "service",
+    },
+    "hub.service": {"type", "ports", "annotations", "extraPorts", "loadBalancerIP"},
+    "hub.networkPolicy": {
+        "enabled", "ingress", "egress", "egressAllowRules", "interNamespaceAccessLabels",
+        "allowedIngressPorts",
+    },
+    "proxy": {"chp", "service", "https", "traefik", "secretToken", "secretSync"},
+    "proxy.chp": {"networkPolicy", "resources", "image", "nodeSelector", "tolerations"},
+    "proxy.chp.networkPolicy": {
+        "enabled", "ingress", "egress", "egressAllowRules", "interNamespaceAccessLabels",
+        "allowedIngressPorts",
     },
     "hub.image": {"name", "tag", "pullPolicy", "pullSecrets"},
     "singleuser": {"startTimeout", "image", "extraTolerations", "extraResource", "profileList"},
@@ -133,5 +146,17 @@ def test_extra_configuration_is_taken(
         exec(compile(code, "extraConfig", "exec"), {"c": c})
     assert c.JupyterHub.spawner_class == "gpushare"
     assert c.GPUShareSpawner.extender_url == custom["extender_url"]
-    assert "gpushare-culler" in {service["name"] for service in c.JupyterHub.services}
+    found = {
+        service["name"]: service["url"] for service in c.JupyterHub.services if "url" in service
+    }
+    open_ports = {port["port"] for port in hub["hub"]["service"]["extraPorts"]}
+    assert {
+        urlsplit(found[f"gpushare-{name}"]).port for name in ("culler", "dashboard")
+    } == open_ports
+    assert {urlsplit(url).hostname for url in found.values()} == {"hub"}
+    for policy in (
+        hub["hub"]["networkPolicy"]["ingress"],
+        hub["proxy"]["chp"]["networkPolicy"]["egress"],
+    ):
+        assert {port["port"] for rule in policy for port in rule["ports"]} == open_ports
     assert hub["cull"] == {"enabled": False}, "two cullers would not agree"
