@@ -50,7 +50,7 @@ def dialects(api: client.ApiClient) -> Iterator[None]:
     )
     await_resources(client.CoreV1Api(api))
     yield
-    install(cluster, settings=["dialects=null", "scheduler.policy=null"])
+    install(cluster)
 
 
 def await_resources(core: client.CoreV1Api) -> None:

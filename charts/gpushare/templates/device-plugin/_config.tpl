@@ -14,7 +14,7 @@ fewest rights.
 {{- $ours := dict "DevicePlugin" (dict
       "prefix" .Values.prefix
       "unit" .Values.unit
-      "dialects" .Values.dialects
+      "dialects" (.Values.dialects | default list)
       "adopt_before" .Values.adoptBefore
       "driver_root" (ternary "/" "/driver" (eq (include "gpushare.access" .) "runtime"))
       "cdi_dirs" .Values.devicePlugin.cdiDirs

@@ -4,7 +4,7 @@
       "prefix" .Values.prefix
       "unit" .Values.unit
       "policy" .Values.scheduler.policy
-      "dialects" .Values.dialects
+      "dialects" (.Values.dialects | default list)
       "adopt_before" .Values.adoptBefore
       "workload_map" (printf "%s/%s" .Release.Namespace (include "gpushare.workload" .))
       "workload_prior" .Values.scheduler.workload
