@@ -239,13 +239,17 @@ class Cluster:
         if not self.processes.stop(name, hard=True):
             raise PlaygroundError(f"{name} is not running")
 
-    def restart(self, name: str) -> None:
-        """Stop a component (if it runs), start it, and wait until it is ready."""
+    def restart(self, name: str, *, wait: bool = True) -> None:
+        """Stop a component (if it runs), start it, and ``wait`` until it is ready.
+
+        The kubelet of a node that is cut off cannot be asked whether it is.
+        """
         component = self.component(name)
         with exclusive(self.folders.lock):
             self.processes.stop(name)
             self.processes.start(component)
-            self.processes.await_ready(component)
+            if wait:
+                self.processes.await_ready(component)
 
     def cut_off(self, node: str) -> None:
         """Pull a node's network cable. The host then reaches ClusterIPs through another node."""

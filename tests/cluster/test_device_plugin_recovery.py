@@ -105,7 +105,7 @@ def test_the_node_goes_on_without_the_control_plane(
         await_line(starts, lines(starts) + 1, 200)
         programs.hold(second, 6000, card=1)
         await_end(second)
-        cluster.restart(f"kubelet@{NODE}")
+        cluster.restart(f"kubelet@{NODE}", wait=False)
         assert alive(server)
     finally:
         cluster.reconnect(NODE)
