@@ -19,7 +19,9 @@ from gpushare.placement import Placement, decode
 from playground.cluster import Cluster
 from playground.install import install
 from playground.simulated import MARK, SimulatedNode, make_nodes, remove_nodes, start_kwok
+from tests.cluster.admitted import await_webhook
 from tests.cluster.pods import IMAGE, Pods
+from tests.cluster.session import scratch_namespace
 
 DIALECTS = ("aliyun", "nano", "elastic", "hami")
 NAMES = Names(dialects=DIALECTS)
@@ -294,11 +296,20 @@ def test_a_card_named_in_the_map_of_unhealthy_cards_takes_nothing(
 ELASTIC = "elasticgpu.io"
 
 
+@pytest.fixture
+def admitted(api: client.ApiClient) -> Iterator[Pods]:
+    """Pods that the webhook looks at: it is what turns a claim into limits."""
+    with scratch_namespace(api, "claims", admission=True) as name:
+        found = Pods(api, name)
+        await_webhook(found)
+        yield found
+
+
 def test_a_claim_binds_with_its_pod_and_is_released_after_it(
-    api: client.ApiClient, pods: Pods
+    api: client.ApiClient, admitted: Pods
 ) -> None:
     """The kinds on the real API server: schemas, status subresources, finalizers, the webhook."""
-    custom = client.CustomObjectsApi(api)
+    custom, pods = client.CustomObjectsApi(api), admitted
     cards_there = custom.list_cluster_custom_object(ELASTIC, "v1alpha1", "gpus")["items"]
     assert len(cards_there) >= 6, "one for each card"
     assert {card["status"]["state"] for card in cards_there} == {"Healthy"}
