@@ -59,7 +59,7 @@ def test_the_line_is_told_and_kept(pods: Pods, state: Callable[[str], bytes]) ->
         pods.create(whole(name, name))
     for name in ("one", "two"):
         pods.await_running(name)
-    for name, user in (("first", "alice"), ("second", "alice"), ("third", "bob")):
+    for name, user in (("first", "line-alice"), ("second", "line-alice"), ("third", "line-bob")):
         pods.create(whole(name, user))
         pods.await_event(name, "wants one whole card")
     line = [w for w in waiting.decode(state("/v1/waiting")) if w.namespace == pods.namespace]
