@@ -18,7 +18,7 @@ demo: $(STAMP) ## Bring up a one-machine cluster with simulated cards and run ei
 down: $(STAMP) ## Take the demo's cluster down; nothing of it stays
 	$(RUN)/gpushare playground down
 
-test: lint test-unit test-thorough test-release test-cluster ## Everything: style and types, unit tests, tests on a real cluster
+test: lint test-unit test-release test-cluster ## Everything: style and types, unit tests, tests on a real cluster
 
 test-fast: $(STAMP) ## The inner loop: unit tests but those that start whole programs
 	$(RUN)/pytest tests/unit -m "not slow" --numprocesses auto --dist worksteal --quiet
@@ -26,10 +26,10 @@ test-fast: $(STAMP) ## The inner loop: unit tests but those that start whole pro
 test-unit: $(STAMP) ## All unit tests; no cluster, no root
 	$(RUN)/pytest tests/unit --numprocesses auto --dist loadfile --quiet
 
-test-thorough: $(STAMP) ## Property tests with many examples, and 10,000 random steps of a cluster and its troubles
+test-thorough: $(STAMP) ## What CI runs besides: many examples, and 10,000 random steps of a cluster and its troubles
 	GPUSHARE_STEPS=10000 HYPOTHESIS_PROFILE=thorough $(RUN)/pytest tests/unit/gpushare \
 		$(addprefix tests/unit/extender/test_,$(addsuffix .py,machine fuzz fleet line preemption)) \
-		--numprocesses auto --timeout 900 --quiet
+		--numprocesses auto --dist worksteal --timeout 1800 --quiet
 
 test-release: $(STAMP) ## Wheel and source distribution, installed with each extra
 	$(RUN)/pytest tests/release --quiet

@@ -4,7 +4,7 @@ The API double stands at the HTTP edge, and a small model of kubelets and device
 containers really run. After every step: no card is promised twice, what runs is in the ledger, what
 is in the ledger exists, and a ledger that is built anew is the same.
 
-GPUSHARE_STEPS sets how many steps are taken: few by default, 10,000 in ``make test``.
+GPUSHARE_STEPS sets how many steps are taken: few by default, 10,000 in ``make test-thorough``.
 """
 
 from __future__ import annotations
