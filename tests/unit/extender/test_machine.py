@@ -119,6 +119,7 @@ class ExtenderMachine(RuleBasedStateMachine):
         # uid -> when the object of a pod that runs was deleted
         self.orphans: dict[str, float] = {}
         self.tampered = False
+        self.unreadable: set[str] = set()
         self.shrunk = False
         self.faults: dict[str, list[Fault]] = {}
         self.wall = 1_700_000_000.0
@@ -400,7 +401,13 @@ class ExtenderMachine(RuleBasedStateMachine):
             if uid in view.doubts and not (account and account.cards):
                 # Its annotation is spoilt and its node shows no cards, so it can't be entered; nor
                 # can anything be placed there. With the first card it is entered again.
+                self.unreadable.add(uid)
                 continue
+            if fact is None and uid in self.unreadable:
+                # Deleted by force before that: nothing says any more what it holds. The device
+                # plugin, which knows, starts nobody on top of it.
+                continue
+            self.unreadable.discard(uid)
             entered = slices[uid].placement.footprint() if uid in slices else {}
             for card, (mib, percent) in held.items():
                 assert entered.get(card, (0, 0)) >= (mib, percent), uid
