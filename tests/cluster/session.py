@@ -16,7 +16,8 @@ from gpushare.names import Names
 from playground import images
 from playground.capability import can_run_containers
 from playground.cluster import Cluster
-from playground.install import install
+from playground.install import NAMESPACE, install
+from playground.rollout import READY, await_cards, await_state_api, pod_state
 
 
 def why_not() -> str | None:
@@ -26,7 +27,14 @@ def why_not() -> str | None:
 
 @contextmanager
 def session() -> Iterator[client.ApiClient]:
-    """The playground, up, with the notebook image and the product in it."""
+    """The playground, up, with the notebook image and the product in it.
+
+    Within another one: the same cluster, with its product well.
+    """
+    if _open:
+        _mend(_open[-1])
+        yield _open[-1]
+        return
     cluster = Cluster()
     was_up = cluster.description is not None
     try:
@@ -34,10 +42,28 @@ def session() -> Iterator[client.ApiClient]:
         cluster.import_image(images.build("singleuser").path)
         install(cluster)
         os.environ["KUBECONFIG"] = str(cluster.kubeconfig())
-        yield config.new_client_from_config(str(cluster.kubeconfig()))
+        api = config.new_client_from_config(str(cluster.kubeconfig()))
+        _open.append(api)
+        yield api
     finally:
+        _open.clear()
         if not was_up:
             cluster.down()
+
+
+_open: list[client.ApiClient] = []
+
+
+def _mend(api: client.ApiClient) -> None:
+    """Have pods of the product that tests have killed often made anew: the kubelet restarts their
+    containers later each time, a new pod's at once."""
+    core = client.CoreV1Api(api)
+    for pod in core.list_namespaced_pod(NAMESPACE).items:
+        if not pod_state(pod).endswith(READY):
+            core.delete_namespaced_pod(pod.metadata.name, NAMESPACE, grace_period_seconds=0)
+    waiting = await_cards(api, NAMESPACE, Names(), timeout=120)
+    assert not waiting, f"no card is offered by {waiting}"
+    assert await_state_api(api, NAMESPACE, timeout=60), "the state API does not answer"
 
 
 @contextmanager
