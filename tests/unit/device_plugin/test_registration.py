@@ -154,7 +154,7 @@ async def test_a_kubelet_that_comes_later_is_found(kubelet: FakeKubelet, side: S
         await asyncio.sleep(0.1)
         assert not side.registration.registered
         await kubelet.start()
-        await until(lambda: listened_to(kubelet), 3)
+        await until(lambda: listened_to(kubelet))
 
 
 async def test_a_restarted_kubelet_knows_us_again_within_a_second_or_two(
@@ -163,11 +163,11 @@ async def test_a_restarted_kubelet_knows_us_again_within_a_second_or_two(
     await kubelet.start()
     async with side.running():
         for _ in range(3):
-            await until(lambda: listened_to(kubelet), 3)
+            await until(lambda: listened_to(kubelet))
             await until(lambda: side.registration.registered)
             await kubelet.stop()
             await kubelet.start()
-        await until(lambda: listened_to(kubelet), 3)
+        await until(lambda: listened_to(kubelet))
 
 
 async def test_a_kubelet_that_removes_only_our_socket_hears_from_us(
@@ -178,7 +178,7 @@ async def test_a_kubelet_that_removes_only_our_socket_hears_from_us(
         await until(lambda: side.registration.registered)
         before = side.registration.count
         (kubelet.folder / kubelet.plugins[MEM].request.endpoint).unlink()
-        await until(lambda: side.registration.count > before, 3)
+        await until(lambda: side.registration.count > before)
 
 
 async def test_a_kubelet_that_stops_listening_hears_from_us(
@@ -189,8 +189,8 @@ async def test_a_kubelet_that_stops_listening_hears_from_us(
         await until(lambda: side.registration.registered)
         before = side.registration.count
         kubelet._listening[0].cancel()
-        await until(lambda: side.registration.count > before, 3)
-        assert listened_to(kubelet)
+        await until(lambda: side.registration.count > before)
+        await until(lambda: listened_to(kubelet))
 
 
 async def test_a_refusing_kubelet_is_asked_again_and_the_reason_logged_once(
@@ -202,7 +202,7 @@ async def test_a_refusing_kubelet_is_asked_again_and_the_reason_logged_once(
         async with side.running():
             await asyncio.sleep(1.2)  # two tries at least
             kubelet.refuse_registration = False
-            await until(lambda: listened_to(kubelet), 5)
+            await until(lambda: listened_to(kubelet))
     said = [r for r in caplog.records if "the kubelet refuses" in r.getMessage()]
     assert len(said) == 1
 

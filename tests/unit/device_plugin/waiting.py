@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Return when ``condition()`` holds; fail after ``seconds``."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
