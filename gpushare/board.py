@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpushare.fields import mapping, versioned_object
+from gpushare.fields import (
+    number_or_zero,
+    objects_or_empty,
+    text_or_empty,
+    unless_null,
+    versioned_object,
+    whole_or_zero,
+)
 
 PATH = Path("/run/gpushare/slice.json")
 _MOST_BYTES = 1 << 20
@@ -99,71 +106,47 @@ def decode(text: str | bytes) -> Board:
     data = versioned_object(text)
     return Board(
         pod=_text(data, "pod"),
-        updated=_number(data, "updated"),
-        cards=tuple(_card(item) for item in _objects(data, "cards")),
-        notices=tuple(_notice(item) for item in _objects(data, "notices")),
+        updated=number_or_zero(data, "updated"),
+        cards=tuple(_card(item) for item in objects_or_empty(data, "cards")),
+        notices=tuple(_notice(item) for item in objects_or_empty(data, "notices")),
     )
 
 
 def _card(data: Mapping[str, Any]) -> BoardCard:
     return BoardCard(
         uuid=_text(data, "uuid"),
-        index=_whole(data, "index"),
+        index=whole_or_zero(data, "index"),
         model=_text(data, "model"),
-        memory_mib=_whole(data, "memory_mib"),
-        slice_mib=_whole(data, "slice_mib"),
-        limit_mib=_whole(data, "limit_mib"),
-        percent=_whole(data, "percent"),
-        used_mib=_whole(data, "used_mib"),
-        peak_mib=_whole(data, "peak_mib"),
-        sm_percent=None if data.get("sm_percent") is None else _whole(data, "sm_percent"),
-        last_kernel=None if data.get("last_kernel") is None else _number(data, "last_kernel"),
-        over_since=None if data.get("over_since") is None else _number(data, "over_since"),
-        processes=tuple(_process(item) for item in _objects(data, "processes")),
+        memory_mib=whole_or_zero(data, "memory_mib"),
+        slice_mib=whole_or_zero(data, "slice_mib"),
+        limit_mib=whole_or_zero(data, "limit_mib"),
+        percent=whole_or_zero(data, "percent"),
+        used_mib=whole_or_zero(data, "used_mib"),
+        peak_mib=whole_or_zero(data, "peak_mib"),
+        sm_percent=unless_null(whole_or_zero, data, "sm_percent"),
+        last_kernel=unless_null(number_or_zero, data, "last_kernel"),
+        over_since=unless_null(number_or_zero, data, "over_since"),
+        processes=tuple(_process(item) for item in objects_or_empty(data, "processes")),
     )
 
 
 def _process(data: Mapping[str, Any]) -> Process:
     return Process(
-        pid=_whole(data, "pid"),
+        pid=whole_or_zero(data, "pid"),
         name=_text(data, "name"),
         container=_text(data, "container"),
-        used_mib=None if data.get("used_mib") is None else _whole(data, "used_mib"),
+        used_mib=unless_null(whole_or_zero, data, "used_mib"),
     )
 
 
 def _notice(data: Mapping[str, Any]) -> Notice:
     return Notice(
-        id=_whole(data, "id"),
-        time=_number(data, "time"),
+        id=whole_or_zero(data, "id"),
+        time=number_or_zero(data, "time"),
         kind=_text(data, "kind"),
         text=_text(data, "text"),
     )
 
 
-def _objects(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = data.get(key, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{key!r} is not a list")
-    return [mapping(item, f"an entry of {key!r}") for item in value]
-
-
 def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str) or len(value) > _LONGEST:
-        raise ValueError(f"{key!r} is not a text of at most {_LONGEST} characters")
-    return value
-
-
-def _whole(data: Mapping[str, Any], key: str) -> int:
-    value = data.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
-        raise ValueError(f"{key!r} is not a whole number")
-    return value
-
-
-def _number(data: Mapping[str, Any], key: str) -> float:
-    value = data.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ValueError(f"{key!r} is not a number")
-    return float(value)
+    return text_or_empty(data, key, _LONGEST)

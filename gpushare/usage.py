@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpushare.fields import versioned_object
+from gpushare.fields import (
+    number_or_zero,
+    objects_or_empty,
+    text_or_empty,
+    unless_null,
+    versioned_object,
+    whole_or_zero,
+)
 
 VERSION = 1
 _MAX_TEXT = 1000
@@ -128,23 +135,23 @@ def decode(text: str | bytes) -> NodeUsage:
     data = versioned_object(text, VERSION)
     return NodeUsage(
         node=_text(data, "node"),
-        time=_number(data, "time"),
+        time=number_or_zero(data, "time"),
         level=_text(data, "level"),
-        cards=tuple(_card(item) for item in _list(data, "cards")),
-        slices=tuple(_slice(item) for item in _list(data, "slices")),
-        strays=tuple(_stray(item) for item in _list(data, "strays")),
-        incidents=tuple(_incident(item) for item in _list(data, "incidents")),
+        cards=tuple(_card(item) for item in objects_or_empty(data, "cards")),
+        slices=tuple(_slice(item) for item in objects_or_empty(data, "slices")),
+        strays=tuple(_stray(item) for item in objects_or_empty(data, "strays")),
+        incidents=tuple(_incident(item) for item in objects_or_empty(data, "incidents")),
     )
 
 
 def _card(data: Mapping[str, Any]) -> CardUse:
     return CardUse(
         uuid=_text(data, "uuid"),
-        total_mib=_whole(data, "total_mib"),
-        used_mib=_whole(data, "used_mib"),
-        reserved_mib=_whole(data, "reserved_mib"),
-        stray_mib=_whole(data, "stray_mib"),
-        sm_percent=_whole_or_none(data, "sm_percent"),
+        total_mib=whole_or_zero(data, "total_mib"),
+        used_mib=whole_or_zero(data, "used_mib"),
+        reserved_mib=whole_or_zero(data, "reserved_mib"),
+        stray_mib=whole_or_zero(data, "stray_mib"),
+        sm_percent=unless_null(whole_or_zero, data, "sm_percent"),
         problem=_text(data, "problem"),
     )
 
@@ -155,80 +162,48 @@ def _slice(data: Mapping[str, Any]) -> SliceUse:
         pod=_text(data, "pod"),
         uid=_text(data, "uid"),
         card=_text(data, "card"),
-        slice_mib=_whole(data, "slice_mib"),
-        limit_mib=_whole(data, "limit_mib"),
-        percent=_whole(data, "percent"),
-        used_mib=_whole(data, "used_mib"),
-        peak_mib=_whole(data, "peak_mib"),
-        sm_percent=_whole_or_none(data, "sm_percent"),
-        last_kernel=_number_or_none(data, "last_kernel"),
-        watched_since=_number(data, "watched_since"),
-        over_seconds=_number(data, "over_seconds"),
-        over_since=_number_or_none(data, "over_since"),
-        ended=_whole(data, "ended"),
+        slice_mib=whole_or_zero(data, "slice_mib"),
+        limit_mib=whole_or_zero(data, "limit_mib"),
+        percent=whole_or_zero(data, "percent"),
+        used_mib=whole_or_zero(data, "used_mib"),
+        peak_mib=whole_or_zero(data, "peak_mib"),
+        sm_percent=unless_null(whole_or_zero, data, "sm_percent"),
+        last_kernel=unless_null(number_or_zero, data, "last_kernel"),
+        watched_since=number_or_zero(data, "watched_since"),
+        over_seconds=number_or_zero(data, "over_seconds"),
+        over_since=unless_null(number_or_zero, data, "over_since"),
+        ended=whole_or_zero(data, "ended"),
         memory_held=_text(data, "memory_held"),
         compute_held=_text(data, "compute_held"),
-        containers=tuple(_container(item) for item in _list(data, "containers")),
+        containers=tuple(_container(item) for item in objects_or_empty(data, "containers")),
     )
 
 
 def _container(data: Mapping[str, Any]) -> ContainerUse:
     return ContainerUse(
         name=_text(data, "name"),
-        used_mib=_whole(data, "used_mib"),
-        peak_mib=_whole(data, "peak_mib"),
-        processes=_whole(data, "processes"),
-        sm_percent=_whole_or_none(data, "sm_percent"),
-        last_kernel=_number_or_none(data, "last_kernel"),
+        used_mib=whole_or_zero(data, "used_mib"),
+        peak_mib=whole_or_zero(data, "peak_mib"),
+        processes=whole_or_zero(data, "processes"),
+        sm_percent=unless_null(whole_or_zero, data, "sm_percent"),
+        last_kernel=unless_null(number_or_zero, data, "last_kernel"),
     )
 
 
 def _stray(data: Mapping[str, Any]) -> StrayUse:
     return StrayUse(
         card=_text(data, "card"),
-        pid=_whole(data, "pid"),
+        pid=whole_or_zero(data, "pid"),
         name=_text(data, "name"),
-        used_mib=_whole(data, "used_mib"),
+        used_mib=whole_or_zero(data, "used_mib"),
         pod_uid=_text(data, "pod_uid"),
     )
 
 
 def _incident(data: Mapping[str, Any]) -> Incident:
     texts = ("namespace", "pod", "uid", "card", "kind", "text")
-    return Incident(_number(data, "time"), *(_text(data, key) for key in texts))
-
-
-def _list(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = data.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise ValueError(f"{key!r} is not a list of objects")
-    return value
+    return Incident(number_or_zero(data, "time"), *(_text(data, key) for key in texts))
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise ValueError(f"{key!r} is not a text of at most {_MAX_TEXT} characters")
-    return value
-
-
-def _whole(data: Mapping[str, Any], key: str) -> int:
-    value = data.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
-        raise ValueError(f"{key!r} is not a whole number")
-    return value
-
-
-def _whole_or_none(data: Mapping[str, Any], key: str) -> int | None:
-    return None if data.get(key) is None else _whole(data, key)
-
-
-def _number(data: Mapping[str, Any], key: str) -> float:
-    value = data.get(key, 0.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise ValueError(f"{key!r} is not a number")
-    return float(value)
-
-
-def _number_or_none(data: Mapping[str, Any], key: str) -> float | None:
-    return None if data.get(key) is None else _number(data, key)
+    return text_or_empty(data, key, _MAX_TEXT)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from gpushare.fields import mapping
+from gpushare.fields import loaded, mapping, objects_or_empty, text_or_empty, whole_or_zero
 
 # A waiting pod is told about so many cards; how many more there are is a number.
 MOST_REASONS = 64
@@ -259,32 +259,19 @@ def _placed_card(data: Mapping[str, Any]) -> PlacedCard:
 
 
 def _object(text: str | bytes) -> Mapping[str, Any]:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
-    return mapping(data, "the answer")
+    return mapping(loaded(text), "the answer")
 
 
 def _tuple(
     data: Mapping[str, Any], key: str, read: Callable[[Mapping[str, Any]], T]
 ) -> tuple[T, ...]:
-    value = data.get(key, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{key!r} is not a list")
-    return tuple(read(mapping(item, f"an entry of {key!r}")) for item in value)
+    return tuple(read(item) for item in objects_or_empty(data, key))
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str) or len(value) > _LONGEST:
-        raise ValueError(f"{key!r} is not a text of at most {_LONGEST} characters")
-    return value
+    return text_or_empty(data, key, _LONGEST)
 
 
 def _whole(data: Mapping[str, Any], key: str) -> int:
     """A card that shrank under its slices has less than nothing free, so the sign is allowed."""
-    value = data.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**40:
-        raise ValueError(f"{key!r} is not a whole number")
-    return value
+    return whole_or_zero(data, key, above=-(2**40))
